@@ -256,7 +256,7 @@ class TestJobs:
         assert server.post("/admin/jobs/~/one/cancel").status == 200
         ends(server, "one", "canceled")
         again = server.post("/admin/jobs/~/one/cancel")
-        assert (again.status, "over already (canceled)" in again.json["error"]) == (409, True)
+        assert (again.status, "already ended (canceled)" in again.json["error"]) == (409, True)
         assert server.post("/admin/jobs/~/two/cancel").status == 404
 
     def test_jobs_of_the_previous_run_are_listed(self, start_server, data):

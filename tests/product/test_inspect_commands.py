@@ -153,7 +153,7 @@ class TestCancel:
         accept(server, "a", gate=str(gate))
         ended = run(server, "cancel", "over", "nothing", "a")
         assert (ended.returncode, ended.stdout.split()) == (1, ["a"])
-        assert "over already (succeeded)" in ended.stderr and "nothing" in ended.stderr
+        assert "already ended (succeeded)" in ended.stderr and "nothing" in ended.stderr
 
     def test_the_account_is_selected_with_a_flag(self, start_server, gate):
         server = start_server("echo", "--workers", "2", env=TOKENS)

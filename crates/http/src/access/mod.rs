@@ -1,9 +1,10 @@
-//! Who may call: the guard before all faces, and what a handler learns about its caller.
+//! Access control: checks the token of every request before any API sees it, and gives handlers the
+//! identity of the client.
 //!
-//! Without tokens there is no guard: everybody is the anonymous account, and only callers on this
-//! machine are administrators. With tokens nothing is answered without one, paths that do not exist
-//! neither; but the health check, and streams and downloads whose address is a token itself. What was refused is written to the log with the target `audit`, never
-//! with the token.
+//! Without tokens there is no check: all clients share the anonymous account, and only clients on this
+//! machine are administrators. With tokens every request needs one, also on paths that do not exist.
+//! Exceptions are the health check, and streams and downloads whose URL contains a secret. Rejected
+//! requests are logged with the target `audit`, never with the token.
 
 mod tokens;
 
@@ -27,35 +28,35 @@ use crate::request_metrics::RejectReason;
 use crate::runpod::platform;
 use crate::shared::json_object::JsonObjectWriter;
 
-/// The one path that needs no token: what looks after the server may not know one.
+/// The path that needs no token: a monitoring system may not have one.
 const PUBLIC_PATH: &str = "/health-check";
-/// How much of a refused path is logged.
+/// How much of the path of a rejected request is logged.
 const MAX_LOGGED_PATH: usize = 200;
 
-/// Who calls. Handlers take it as an argument.
+/// The identity of a client. Handlers take it as an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// Whose jobs it can make and see.
+    /// The account whose jobs the client can create and see.
     pub account: Account,
-    /// What else it may do.
+    /// What else the client may do.
     pub role: Role,
 }
 
-/// What a caller may do besides running jobs.
+/// What a client may do besides running jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Nothing.
     User,
-    /// Look after the server: see what it does for all accounts, and end it.
+    /// Operate the server: see the jobs of all accounts, and shut it down.
     Admin,
 }
 
-/// From where a request came: the other end of the connection, whatever its headers say.
+/// The address of the client: the other end of the connection, whatever the headers say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
 impl Peer {
-    /// Whether it is on this machine. An IPv4 address may come dressed as an IPv6 one.
+    /// Whether the client is on this machine. The address may be an IPv4-mapped IPv6 address.
     pub fn is_local(&self) -> bool {
         self.0.ip().to_canonical().is_loopback()
     }
@@ -70,10 +71,10 @@ impl<S: Sync> FromRequestParts<S> for Identity {
 }
 
 impl Identity {
-    /// What the guard has found out; without a guard, everybody is the same.
+    /// The identity that [`check`] has found; without tokens, the anonymous account.
     fn of(extensions: &Extensions) -> Self {
-        if let Some(known) = extensions.get::<Self>() {
-            return known.clone();
+        if let Some(identity) = extensions.get::<Self>() {
+            return identity.clone();
         }
         let local = extensions.get::<Peer>().is_some_and(Peer::is_local);
         Self {
@@ -83,9 +84,9 @@ impl Identity {
     }
 }
 
-/// Puts the guard before everything that `faces` answers. Routes added later are not require_token.
-pub fn require_token(faces: Router, tokens: Tokens) -> Router {
-    faces.layer(middleware::from_fn_with_state(tokens, check))
+/// Requires a token for every route of `router`. Routes added later are not checked.
+pub fn require_token(router: Router, tokens: Tokens) -> Router {
+    router.layer(middleware::from_fn_with_state(tokens, check))
 }
 
 async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -> Response {
@@ -93,29 +94,29 @@ async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -
     if path == PUBLIC_PATH || replicate::is_open(path) || platform::is_worker_path(path) {
         return next.run(request).await;
     }
-    // Clients of Runpod's API may send the token alone.
+    // Clients of Runpod's API may send the token without a scheme.
     let scheme = if path.starts_with(platform::ROOT) {
-        Scheme::IfAny
+        Scheme::Optional
     } else {
-        Scheme::Needed
+        Scheme::Required
     };
-    match presented(request.headers(), scheme)
+    match token_of(request.headers(), scheme)
         .and_then(|token| tokens.find(token).ok_or(AuthError::UnknownToken))
     {
         Ok(identity) => {
             request.extensions_mut().insert(identity);
             next.run(request).await
         }
-        Err(denied) => {
-            let (reason, peer) = (denied.to_string(), peer_of(request.extensions()));
-            tracing::warn!(target: "audit", status = 401, path = shown(&request), peer, reason, "refused");
-            // Some clients read errors of the shape of their API only.
+        Err(error) => {
+            let (reason, peer) = (error.to_string(), peer_of(request.extensions()));
+            tracing::warn!(target: "audit", status = 401, path = logged_path(&request), peer, reason, "request rejected");
+            // Clients of an API understand only errors of its shape.
             let mut response = match request.uri().path() {
                 path if path.starts_with(replicate::ROOT) => replicate::reply::unauthenticated(),
                 path if path.starts_with(platform::ROOT) => {
                     platform::reply::unauthenticated(&reason)
                 }
-                _ => error(StatusCode::UNAUTHORIZED, &reason),
+                _ => error_response(StatusCode::UNAUTHORIZED, &reason),
             };
             response
                 .headers_mut()
@@ -125,64 +126,64 @@ async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -
     }
 }
 
-/// Lets only administrators through. For single routes: `.route_layer(from_fn(require_admin))`.
+/// Requires an administrator. For single routes: `.route_layer(from_fn(require_admin))`.
 pub async fn require_admin(request: Request, next: Next) -> Response {
-    let caller = Identity::of(request.extensions());
-    if caller.role == Role::Admin {
+    let client = Identity::of(request.extensions());
+    if client.role == Role::Admin {
         return next.run(request).await;
     }
-    forbidden(&caller, &request)
+    forbidden(&client, &request)
 }
 
-/// Lets administrators through, and everybody where nobody has to say who they are: all are one account
-/// then, and there is nobody whose business could be seen by others. For single routes.
+/// Requires an administrator if the server has tokens. Without tokens all clients share one account,
+/// so there is no other account to protect. For single routes.
 pub async fn require_operator(request: Request, next: Next) -> Response {
-    let caller = Identity::of(request.extensions());
-    if caller.role == Role::Admin || caller.account.is_anonymous() {
+    let client = Identity::of(request.extensions());
+    if client.role == Role::Admin || client.account.is_anonymous() {
         return next.run(request).await;
     }
-    forbidden(&caller, &request)
+    forbidden(&client, &request)
 }
 
-fn forbidden(caller: &Identity, request: &Request) -> Response {
-    let reason = if caller.account.is_anonymous() {
-        "only callers on the server's own machine may do this; with tokens set, an administrator's token is enough"
+fn forbidden(client: &Identity, request: &Request) -> Response {
+    let reason = if client.account.is_anonymous() {
+        "only clients on the server's machine may do this; to allow others, start the server with tokens and use an administrator's token"
     } else {
-        "this needs a token of an administrator"
+        "this needs the token of an administrator"
     };
     let peer = peer_of(request.extensions());
-    tracing::warn!(target: "audit", status = 403, account = %caller.account, path = shown(request), peer, "refused");
-    RejectReason::NotAllowed.tag(error(StatusCode::FORBIDDEN, reason))
+    tracing::warn!(target: "audit", status = 403, account = %client.account, path = logged_path(request), peer, "request rejected");
+    RejectReason::NotAllowed.tag(error_response(StatusCode::FORBIDDEN, reason))
 }
 
-/// Why a caller is not let in.
+/// Why a request is not authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum AuthError {
     #[error("no token: send `Authorization: Bearer TOKEN`")]
     NoToken,
-    /// One of them may be for somebody else; guessing which is how doors are left open.
+    /// Proxies may read a different one of the headers than we do.
     #[error("several Authorization headers: send one")]
     SeveralHeaders,
     #[error("unknown token")]
     UnknownToken,
 }
 
-/// Whether there must be a word before the token.
+/// Whether `Authorization` needs a scheme before the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scheme {
-    Needed,
-    IfAny,
+    Required,
+    Optional,
 }
 
-/// The token in a request: `Bearer TOKEN`, or `Token TOKEN` as clients of Replicate's API say it.
-fn presented(headers: &HeaderMap, wanted: Scheme) -> Result<&[u8], AuthError> {
+/// The token of a request: `Bearer TOKEN`, or `Token TOKEN` as clients of Replicate's API send it.
+fn token_of(headers: &HeaderMap, scheme_rule: Scheme) -> Result<&[u8], AuthError> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (value, other) = (values.next().ok_or(AuthError::NoToken)?, values.next());
     if other.is_some() {
         return Err(AuthError::SeveralHeaders);
     }
     let value = value.as_bytes();
-    if wanted == Scheme::IfAny && !value.is_empty() && !value.contains(&b' ') {
+    if scheme_rule == Scheme::Optional && !value.is_empty() && !value.contains(&b' ') {
         return Ok(value);
     }
     let space = value
@@ -200,9 +201,9 @@ fn presented(headers: &HeaderMap, wanted: Scheme) -> Result<&[u8], AuthError> {
     }
 }
 
-fn shown(request: &Request) -> &str {
+fn logged_path(request: &Request) -> &str {
     let path = request.uri().path();
-    // A request's target is ASCII: no character is cut in half, and if one were, nothing is shown.
+    // A request target is ASCII, so the cut cannot split a character.
     path.get(..path.len().min(MAX_LOGGED_PATH))
         .unwrap_or_default()
 }
@@ -213,7 +214,7 @@ fn peer_of(extensions: &Extensions) -> String {
         .map_or_else(|| "unknown".to_owned(), |peer| peer.0.to_string())
 }
 
-fn error(status: StatusCode, error: &str) -> Response {
+fn error_response(status: StatusCode, error: &str) -> Response {
     let mut response = Response::new(Body::from(
         JsonObjectWriter::with_capacity(error.len())
             .field("error", error)

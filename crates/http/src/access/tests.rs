@@ -22,13 +22,13 @@ fn table(entries: &[(&str, &str, Role)]) -> TokenTable {
     table
 }
 
-fn faces() -> Router {
+fn router() -> Router {
     Router::new()
         .route(
             "/who",
-            get(|caller: Identity| async move { format!("{} {:?}", caller.account, caller.role) }),
+            get(|client: Identity| async move { format!("{} {:?}", client.account, client.role) }),
         )
-        .route("/health-check", get(|| async { "well" }))
+        .route("/health-check", get(|| async { "healthy" }))
         .merge(
             Router::new()
                 .route("/shutdown", post(|| async { "bye" }))
@@ -36,33 +36,33 @@ fn faces() -> Router {
         )
 }
 
-struct Answer {
+struct Reply {
     status: u16,
     challenge: Option<String>,
     body: String,
 }
 
-struct Call<'a> {
+struct TestRequest<'a> {
     method: Method,
     path: &'a str,
     authorization: &'a [&'a str],
     peer: &'a str,
 }
 
-const CALL: Call<'static> = Call {
+const REQUEST: TestRequest<'static> = TestRequest {
     method: Method::GET,
     path: "/who",
     authorization: &[],
     peer: "127.0.0.1:9",
 };
 
-async fn answer(faces: &Router, call: Call<'_>) -> Answer {
-    let mut request = Request::builder().method(call.method).uri(call.path);
-    for value in call.authorization {
+async fn send(router: &Router, spec: TestRequest<'_>) -> Reply {
+    let mut request = Request::builder().method(spec.method).uri(spec.path);
+    for value in spec.authorization {
         request = request.header(AUTHORIZATION, *value);
     }
-    let peer = Peer(call.peer.parse().unwrap());
-    let mut service = axum::Extension(peer).layer(faces.clone());
+    let peer = Peer(spec.peer.parse().unwrap());
+    let mut service = axum::Extension(peer).layer(router.clone());
     let response: Response = service
         .call(request.body(Body::empty()).unwrap())
         .await
@@ -73,7 +73,7 @@ async fn answer(faces: &Router, call: Call<'_>) -> Answer {
         .map(|value| value.to_str().unwrap().to_owned());
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
-    Answer {
+    Reply {
         status,
         challenge,
         body: String::from_utf8(body.to_vec()).unwrap(),
@@ -82,7 +82,7 @@ async fn answer(faces: &Router, call: Call<'_>) -> Answer {
 
 fn two_accounts() -> Router {
     require_token(
-        faces(),
+        router(),
         Tokens::new(table(&[
             (ALICE, "alice", Role::User),
             (BOB, "bob", Role::Admin),
@@ -91,32 +91,32 @@ fn two_accounts() -> Router {
 }
 
 #[tokio::test]
-async fn a_token_says_whose_the_request_is() {
-    let faces = two_accounts();
+async fn a_token_identifies_the_account() {
+    let router = two_accounts();
     for header in [
         "Bearer alice-has-a-token",
         "bearer  alice-has-a-token ",
         "TOKEN alice-has-a-token",
     ] {
-        let answer = answer(
-            &faces,
-            Call {
+        let reply = send(
+            &router,
+            TestRequest {
                 authorization: &[header],
-                ..CALL
+                ..REQUEST
             },
         )
         .await;
         assert_eq!(
-            (answer.status, answer.body.as_str()),
+            (reply.status, reply.body.as_str()),
             (200, "alice User"),
             "{header}"
         );
     }
-    let bob = answer(
-        &faces,
-        Call {
+    let bob = send(
+        &router,
+        TestRequest {
             authorization: &["Token bob-has-one-as-well"],
-            ..CALL
+            ..REQUEST
         },
     )
     .await;
@@ -124,8 +124,8 @@ async fn a_token_says_whose_the_request_is() {
 }
 
 #[tokio::test]
-async fn without_a_known_token_nothing_is_answered_but_health() {
-    let faces = two_accounts();
+async fn without_a_known_token_only_the_health_check_is_served() {
+    let router = two_accounts();
     let cases: [&[&str]; 8] = [
         &[],
         &[""],
@@ -147,57 +147,60 @@ async fn without_a_known_token_nothing_is_answered_but_health() {
             "/%68ealth-check",
         ] {
             for method in [Method::GET, Method::POST, Method::OPTIONS] {
-                let answer = answer(
-                    &faces,
-                    Call {
+                let reply = send(
+                    &router,
+                    TestRequest {
                         authorization,
                         path,
                         method,
-                        ..CALL
+                        ..REQUEST
                     },
                 )
                 .await;
                 assert_eq!(
-                    (answer.status, answer.challenge.as_deref()),
+                    (reply.status, reply.challenge.as_deref()),
                     (401, Some("Bearer")),
                     "{path} {authorization:?}"
                 );
-                assert!(answer.body.starts_with(r#"{"error":""#), "{}", answer.body);
+                assert!(reply.body.starts_with(r#"{"error":""#), "{}", reply.body);
             }
         }
         assert_eq!(
-            answer(
-                &faces,
-                Call {
+            send(
+                &router,
+                TestRequest {
                     authorization,
                     path: "/health-check",
-                    ..CALL
+                    ..REQUEST
                 }
             )
             .await
             .body,
-            "well"
+            "healthy"
         );
     }
 }
 
 #[tokio::test]
-async fn with_several_accounts_only_administrators_may_end_the_server() {
-    let faces = two_accounts();
-    let shutdown = |authorization| Call {
+async fn with_several_accounts_only_administrators_may_shut_down() {
+    let router = two_accounts();
+    let shutdown = |authorization| TestRequest {
         method: Method::POST,
         path: "/shutdown",
         authorization,
-        ..CALL
+        ..REQUEST
     };
-    assert_eq!(answer(&faces, shutdown(&[])).await.status, 401);
-    let refused = answer(&faces, shutdown(&["Bearer alice-has-a-token"])).await;
+    assert_eq!(send(&router, shutdown(&[])).await.status, 401);
+    let refused = send(&router, shutdown(&["Bearer alice-has-a-token"])).await;
     assert_eq!(
         (refused.status, refused.body.as_str()),
-        (403, r#"{"error":"this needs a token of an administrator"}"#)
+        (
+            403,
+            r#"{"error":"this needs the token of an administrator"}"#
+        )
     );
     assert_eq!(
-        answer(&faces, shutdown(&["Bearer bob-has-one-as-well"]))
+        send(&router, shutdown(&["Bearer bob-has-one-as-well"]))
             .await
             .status,
         200
@@ -205,26 +208,26 @@ async fn with_several_accounts_only_administrators_may_end_the_server() {
 }
 
 #[tokio::test]
-async fn the_only_account_may_end_the_server() {
-    let faces = require_token(
-        faces(),
+async fn the_only_account_may_shut_down() {
+    let router = require_token(
+        router(),
         Tokens::new(table(&[
             (ALICE, "one", Role::User),
             (BOB, "one", Role::User),
         ])),
     );
-    let call = Call {
+    let call = TestRequest {
         method: Method::POST,
         path: "/shutdown",
         authorization: &["Bearer alice-has-a-token"],
         peer: "203.0.113.9:1",
     };
-    assert_eq!(answer(&faces, call).await.status, 200);
+    assert_eq!(send(&router, call).await.status, 200);
 }
 
 #[tokio::test]
-async fn without_tokens_only_this_machine_may_end_the_server() {
-    let faces = faces();
+async fn without_tokens_only_local_clients_may_shut_down() {
+    let router = router();
     for (peer, status) in [
         ("127.0.0.1:9", 200),
         ("127.8.8.8:9", 200),
@@ -234,24 +237,24 @@ async fn without_tokens_only_this_machine_may_end_the_server() {
         ("[fe80::1]:9", 403),
         ("[::ffff:10.0.0.1]:9", 403),
     ] {
-        let answer = answer(
-            &faces,
-            Call {
+        let reply = send(
+            &router,
+            TestRequest {
                 method: Method::POST,
                 path: "/shutdown",
                 peer,
-                ..CALL
+                ..REQUEST
             },
         )
         .await;
-        assert_eq!(answer.status, status, "{peer}");
+        assert_eq!(reply.status, status, "{peer}");
     }
     assert_eq!(
-        answer(
-            &faces,
-            Call {
+        send(
+            &router,
+            TestRequest {
                 peer: "192.168.0.5:9",
-                ..CALL
+                ..REQUEST
             }
         )
         .await
@@ -261,29 +264,29 @@ async fn without_tokens_only_this_machine_may_end_the_server() {
 }
 
 #[tokio::test]
-async fn a_revoked_token_is_refused_from_the_next_request_on() {
+async fn a_revoked_token_is_rejected_from_the_next_request_on() {
     let tokens = Tokens::new(table(&[
         (ALICE, "alice", Role::User),
         (BOB, "bob", Role::User),
     ]));
-    let faces = require_token(faces(), tokens.clone());
-    let alice = || Call {
+    let router = require_token(router(), tokens.clone());
+    let alice = || TestRequest {
         authorization: &["Bearer alice-has-a-token"],
-        ..CALL
+        ..REQUEST
     };
-    assert_eq!(answer(&faces, alice()).await.status, 200);
+    assert_eq!(send(&router, alice()).await.status, 200);
     tokens.reload(table(&[(BOB, "bob", Role::User)]));
     assert_eq!(
-        answer(&faces, alice()).await.body,
+        send(&router, alice()).await.body,
         r#"{"error":"unknown token"}"#
     );
     tokens.reload(TokenTable::default());
     assert_eq!(
-        answer(
-            &faces,
-            Call {
+        send(
+            &router,
+            TestRequest {
                 authorization: &["Bearer bob-has-one-as-well"],
-                ..CALL
+                ..REQUEST
             }
         )
         .await
@@ -291,14 +294,14 @@ async fn a_revoked_token_is_refused_from_the_next_request_on() {
         401
     );
     assert_eq!(
-        answer(&faces, CALL).await.status,
+        send(&router, REQUEST).await.status,
         401,
-        "no tokens left is not the same as no guard"
+        "an empty table does not disable the check"
     );
 }
 
 #[test]
-fn a_hash_is_read_as_it_is_written() {
+fn a_digest_parses_its_own_display() {
     let digest = TokenDigest::of(b"abc");
     assert_eq!(
         digest.to_string(),
@@ -320,7 +323,7 @@ fn a_hash_is_read_as_it_is_written() {
 }
 
 #[test]
-fn a_token_cannot_be_two_accounts() {
+fn a_token_belongs_to_one_account() {
     let mut table = table(&[(ALICE, "alice", Role::User)]);
     assert_eq!(
         table.add(

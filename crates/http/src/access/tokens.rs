@@ -1,4 +1,4 @@
-//! The table of tokens: whose each one is. It holds no token, only their hashes.
+//! The table of tokens: maps each token to an account. It contains hashes, not the tokens.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,18 +12,18 @@ use super::{Identity, Role};
 
 /// The SHA-256 of a token.
 ///
-/// Tokens are found by it in a hash map. How long that takes tells something about a hash, and nobody
-/// can choose a token by the bytes of its hash, so nothing here has to take constant time. A fast hash
-/// is enough because tokens are random and long; chosen words would need a slow one.
+/// A hash map finds tokens by it. The time of a lookup reveals something about the hash only, and an
+/// attacker cannot choose a token by its hash, so no comparison has to take constant time. A fast
+/// hash is enough because tokens are random and long; passwords would need a slow one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenDigest([u8; 32]);
 
-/// A text is not a SHA-256 in hexadecimal digits.
+/// The text is not a SHA-256 in hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a hash has 64 hexadecimal digits")]
+#[error("a token hash must have 64 hexadecimal digits")]
 pub struct InvalidTokenDigest;
 
-/// The same token twice.
+/// The table contains the token already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the token is listed twice")]
 pub struct DuplicateToken;
@@ -35,7 +35,7 @@ impl TokenDigest {
         Self(hash.as_ref().try_into().expect("a SHA-256 has 32 bytes"))
     }
 
-    /// Reads what [`TokenDigest`] prints.
+    /// Parses the hexadecimal form that `Display` writes.
     pub fn parse(hex: &str) -> Result<Self, InvalidTokenDigest> {
         let digits: Option<Vec<u8>> = hex
             .chars()
@@ -44,8 +44,8 @@ impl TokenDigest {
         let digits = digits
             .filter(|digits| digits.len() == 64)
             .ok_or(InvalidTokenDigest)?;
-        Ok(Self(std::array::from_fn(|place| {
-            digits[2 * place] << 4 | digits[2 * place + 1]
+        Ok(Self(std::array::from_fn(|index| {
+            digits[2 * index] << 4 | digits[2 * index + 1]
         })))
     }
 }
@@ -62,12 +62,12 @@ impl fmt::Debug for TokenDigest {
     }
 }
 
-/// Whose each token is.
+/// The identity that belongs to each token.
 #[derive(Debug, Clone, Default)]
 pub struct TokenTable(HashMap<TokenDigest, Identity>);
 
 impl TokenTable {
-    /// One token more.
+    /// Adds a token.
     pub fn add(
         &mut self,
         digest: TokenDigest,
@@ -80,17 +80,17 @@ impl TokenTable {
         }
     }
 
-    /// How many tokens there are.
+    /// The number of tokens.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nobody has a token.
+    /// Whether there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many accounts there are.
+    /// The number of accounts.
     pub fn accounts(&self) -> usize {
         self.0
             .values()
@@ -99,8 +99,9 @@ impl TokenTable {
             .len()
     }
 
-    /// Who is alone with the server has nobody to be protected from: its tokens are all administrators'.
-    fn with_rights(mut self) -> Self {
+    /// Makes all tokens administrators if there is one account only: there is no other account to
+    /// protect.
+    fn promote_single_account(mut self) -> Self {
         if self.accounts() == 1 {
             self.0
                 .values_mut()
@@ -110,19 +111,21 @@ impl TokenTable {
     }
 }
 
-/// The tokens that open the door now. Cloning gives another handle on the same ones.
+/// The current token table, which can be replaced. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Tokens(Arc<ArcSwap<TokenTable>>);
 
 impl Tokens {
-    /// The door opens for these.
+    /// Accepts the tokens of this table.
     pub fn new(table: TokenTable) -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(table.with_rights())))
+        Self(Arc::new(ArcSwap::from_pointee(
+            table.promote_single_account(),
+        )))
     }
 
-    /// From the next request on the door opens for these and no others. Jobs that run go on.
+    /// Replaces the table. It applies from the next request on; running jobs continue.
     pub fn reload(&self, table: TokenTable) {
-        self.0.store(Arc::new(table.with_rights()));
+        self.0.store(Arc::new(table.promote_single_account()));
     }
 
     pub(super) fn find(&self, token: &[u8]) -> Option<Identity> {

@@ -1,4 +1,4 @@
-//! Which webhooks were sent, what their receivers said, and sending one again.
+//! Lists webhook deliveries with their attempts, and replays one.
 
 use std::collections::HashSet;
 
@@ -7,44 +7,44 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use tidegate_service::{DeliveryRecord, ReplayError};
 
-use super::query::JobQuery;
+use super::query::QueryParams;
 use super::reply::ApiError;
 use super::{JobServices, reply, scope, wire};
 use crate::access::Identity;
 
-/// How many are read from the store.
-const MOST: usize = 1000;
+/// How many deliveries are read from the store.
+const MAX_STORED: usize = 1000;
 
-/// `GET /admin/deliveries[?job=ID]`, newest first: those of the caller's account, or all for an
-/// administrator. First those that this server has sent, then those of servers before it.
+/// `GET /admin/deliveries[?job=ID]`, newest first: the deliveries of the client's account, or all for
+/// an administrator. First those of this server, then those of previous runs.
 pub(super) async fn list(
     State(job_services): State<JobServices>,
-    caller: Identity,
+    client: Identity,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
-    let (job_services, scope) = (job_services(), scope(&caller));
-    let job = match JobQuery::read(query.as_deref()).job("job") {
+    let (job_services, scope) = (job_services(), scope(&client));
+    let job = match QueryParams::parse(query.as_deref()).job("job") {
         Ok(job) => job,
-        // Nothing was ever told about a job that cannot be.
+        // An invalid id belongs to no job, so it has no deliveries.
         Err(_) => {
-            return Ok(reply::shown(&wire::Deliveries {
+            return Ok(reply::ok(&wire::Deliveries {
                 deliveries: Vec::new(),
             }));
         }
     };
-    let wanted = |record: &DeliveryRecord| {
+    let matches = |record: &DeliveryRecord| {
         let visible = scope
             .as_ref()
             .is_none_or(|account| record.account == *account);
         visible && job.as_ref().is_none_or(|id| record.job == *id)
     };
     let mut found: Vec<DeliveryRecord> = Vec::new();
-    // What was told is known to all job_services together.
+    // All job services share the list of deliveries.
     if let Some(jobs) = job_services.first() {
-        found.extend(jobs.deliveries().list(wanted));
+        found.extend(jobs.deliveries().list(matches));
         let known: HashSet<String> = found.iter().map(|record| record.id.clone()).collect();
         let settled = jobs
-            .settled_deliveries(scope.as_ref(), job.as_ref(), MOST)
+            .settled_deliveries(scope.as_ref(), job.as_ref(), MAX_STORED)
             .await?;
         found.extend(
             settled
@@ -53,31 +53,31 @@ pub(super) async fn list(
         );
     }
     let deliveries = found.iter().map(Into::into).collect();
-    Ok(reply::shown(&wire::Deliveries { deliveries }))
+    Ok(reply::ok(&wire::Deliveries { deliveries }))
 }
 
 /// `POST /admin/deliveries/{webhook-id}/replay`
 pub(super) async fn replay(
     State(job_services): State<JobServices>,
-    caller: Identity,
+    client: Identity,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    let scope = scope(&caller);
-    let mut refused = ReplayError::Unknown(id.clone());
+    let scope = scope(&client);
+    let mut failure = ReplayError::Unknown(id.clone());
     for jobs in job_services() {
         match jobs.replay_delivery(&id, scope.as_ref()).await {
             Ok(()) => {
-                if !caller.account.is_anonymous() {
-                    tracing::info!(target: "audit", account = %caller.account, message = id, "webhook sent again");
+                if !client.account.is_anonymous() {
+                    tracing::info!(target: "audit", account = %client.account, message = id, "webhook replayed");
                 }
-                return Ok(reply::said(
+                return Ok(reply::with_status(
                     StatusCode::ACCEPTED,
                     &wire::Replayed { id: &id },
                 ));
             }
             Err(ReplayError::Unknown(_)) => {}
-            Err(other) => refused = other,
+            Err(other) => failure = other,
         }
     }
-    Err(refused.into())
+    Err(failure.into())
 }

@@ -1,4 +1,4 @@
-//! Jobs of all accounts: listed, looked at, followed and stopped.
+//! Lists, shows, follows and cancels jobs of all accounts.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,35 +13,33 @@ use tidegate_core::store::JobFilter;
 use tidegate_core::{Account, JobId};
 use tidegate_service::{Job, JobService, ReadPosition};
 
-use super::query::{JobQuery, account};
+use super::query::{QueryParams, account};
 use super::reply::ApiError;
 use super::{JobServices, reply, scope, wire};
 use crate::access::Identity;
 
-/// How long a cancel that came too late waits until it is known how the job ended.
-const UNTIL_WRITTEN: Duration = Duration::from_secs(5);
+/// How long a cancel that came too late waits for the status with which the job ended.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// `GET /admin/jobs?status=&model=&account=&id=&limit=`: those that are not over, then those that are; each
-/// part newest first.
+/// `GET /admin/jobs?status=&model=&account=&id=&limit=`: open jobs, then ended ones; both newest first.
 pub(super) async fn list(
     State(job_services): State<JobServices>,
-    caller: Identity,
+    client: Identity,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
-    let (query_params, scope) = (JobQuery::read(query.as_deref()), scope(&caller));
-    let wanted = query_params.wanted(scope.clone())?;
-    let nothing = query_params.is_about_others(scope.as_ref());
-    let found = if nothing {
+    let (params, scope) = (QueryParams::parse(query.as_deref()), scope(&client));
+    let filter = params.job_filter(scope.clone())?;
+    let found = if params.is_outside(scope.as_ref()) {
         Vec::new()
     } else {
-        find(&job_services(), &wanted).await?
+        find(&job_services(), &filter).await?
     };
     let now = Timestamp::now();
     let jobs = found
         .iter()
-        .map(|brief| wire::Job::of(brief, now))
+        .map(|summary| wire::Job::of(summary, now))
         .collect();
-    Ok(reply::shown(&wire::Jobs {
+    Ok(reply::ok(&wire::Jobs {
         jobs,
         scope: if scope.is_some() { "account" } else { "all" },
     }))
@@ -49,62 +47,62 @@ pub(super) async fn list(
 
 async fn find(
     job_services: &[JobService],
-    wanted: &JobFilter,
+    filter: &JobFilter,
 ) -> Result<Vec<JobSummary>, ApiError> {
-    // All that are in memory, wanted or not: what is written down about them may be of a moment ago.
-    let everything = job_services
+    // All jobs in memory, also those that do not match: their records in the store may be outdated.
+    let in_memory = job_services
         .iter()
         .flat_map(|jobs| jobs.in_memory(&JobFilter::default()));
     let mut known: HashMap<(Account, JobId), JobSummary> =
-        everything.map(|brief| (key(&brief), brief)).collect();
+        in_memory.map(|summary| (key(&summary), summary)).collect();
     if let Some(jobs) = job_services.first() {
-        for brief in jobs.recorded(wanted).await? {
-            known.entry(key(&brief)).or_insert(brief);
+        for summary in jobs.recorded(filter).await? {
+            known.entry(key(&summary)).or_insert(summary);
         }
     }
     let mut found: Vec<JobSummary> = known
         .into_values()
-        .filter(|brief| wanted.matches(brief))
+        .filter(|summary| filter.matches(summary))
         .collect();
-    found.sort_by_key(|brief| {
+    found.sort_by_key(|summary| {
         (
-            brief.status.is_terminal(),
-            std::cmp::Reverse(brief.created_at),
+            summary.status.is_terminal(),
+            std::cmp::Reverse(summary.created_at),
         )
     });
-    found.truncate(wanted.limit);
+    found.truncate(filter.limit);
     Ok(found)
 }
 
-fn key(brief: &JobSummary) -> (Account, JobId) {
-    (brief.account.clone(), brief.id.clone())
+fn key(summary: &JobSummary) -> (Account, JobId) {
+    (summary.account.clone(), summary.id.clone())
 }
 
 /// `GET /admin/jobs/{account}/{id}`
 pub(super) async fn show(
     State(job_services): State<JobServices>,
-    caller: Identity,
+    client: Identity,
     Path(names): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
-    let (_, job) = look(&job_services(), &caller, &names).await?;
-    Ok(reply::shown(&wire::Details::of(
+    let (_, job) = find_job(&job_services(), &client, &names).await?;
+    Ok(reply::ok(&wire::Details::of(
         &job.summary(),
         job.snapshot(),
         Timestamp::now(),
     )))
 }
 
-/// `GET /admin/jobs/{account}/{id}/logs?from=&wait=`: what was printed since, and whether there will be more.
+/// `GET /admin/jobs/{account}/{id}/logs?from=&wait=`: the logs since `from`, and whether more can follow.
 pub(super) async fn logs(
     State(job_services): State<JobServices>,
-    caller: Identity,
+    client: Identity,
     Path(names): Path<(String, String)>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
-    let query_params = JobQuery::read(query.as_deref());
-    let (from, wait) = (query_params.from()?, query_params.wait()?);
-    let (_, job) = look(&job_services(), &caller, &names).await?;
-    // Values are of no interest here, however many there are.
+    let params = QueryParams::parse(query.as_deref());
+    let (from, wait) = (params.from()?, params.wait()?);
+    let (_, job) = find_job(&job_services(), &client, &names).await?;
+    // Outputs must not end the wait.
     let progress = tokio::time::timeout(
         wait,
         job.progress(ReadPosition {
@@ -114,51 +112,48 @@ pub(super) async fn logs(
     )
     .await;
     let logs = progress.map(|progress| progress.logs).unwrap_or_default();
-    let brief = job.summary();
-    Ok(reply::shown(&wire::Logs {
+    let summary = job.summary();
+    Ok(reply::ok(&wire::Logs {
         next: from + logs.len(),
         logs,
-        over: brief.status.is_terminal(),
-        status: brief.status,
+        over: summary.status.is_terminal(),
+        status: summary.status,
     }))
 }
 
 /// `POST /admin/jobs/{account}/{id}/cancel`
 pub(super) async fn cancel(
     State(job_services): State<JobServices>,
-    caller: Identity,
+    client: Identity,
     Path(names): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
-    let (jobs, job) = look(&job_services(), &caller, &names).await?;
+    let (jobs, job) = find_job(&job_services(), &client, &names).await?;
     if !jobs.cancel(job.account(), job.id()).await {
         if jobs.known(job.account(), job.id()).is_some() {
-            // It has ended by itself, and that is being written down.
-            tokio::time::timeout(UNTIL_WRITTEN, job.ended()).await.ok();
+            // The job has ended by itself, and its end is being stored.
+            tokio::time::timeout(END_TIMEOUT, job.ended()).await.ok();
         }
         let (id, status) = (names.1, job.status());
         return Err(if status.is_terminal() {
-            ApiError::Over(id, status.as_str())
+            ApiError::AlreadyEnded(id, status.as_str())
         } else {
-            ApiError::LeftInStore(id)
+            ApiError::NotCancelable(id)
         });
     }
-    if !caller.account.is_anonymous() && caller.account != *job.account() {
-        tracing::info!(target: "audit", account = %caller.account, of = %job.account(), job = %job.id(), "canceled by an administrator");
+    if !client.account.is_anonymous() && client.account != *job.account() {
+        tracing::info!(target: "audit", account = %client.account, of = %job.account(), job = %job.id(), "canceled by an administrator");
     }
-    Ok(reply::shown(&wire::Job::of(
-        &job.summary(),
-        Timestamp::now(),
-    )))
+    Ok(reply::ok(&wire::Job::of(&job.summary(), Timestamp::now())))
 }
 
-/// The job with these names, and its desk, if the caller may know of it.
-async fn look(
+/// Finds a job and its job service, if the client may see it.
+async fn find_job(
     job_services: &[JobService],
-    caller: &Identity,
+    client: &Identity,
     (owner, name): &(String, String),
 ) -> Result<(JobService, Arc<Job>), ApiError> {
     let unknown = || ApiError::UnknownJob(name.clone());
-    let visible = |account: &Account| scope(caller).is_none_or(|own| own == *account);
+    let visible = |account: &Account| scope(client).is_none_or(|own| own == *account);
     let account = account(owner).filter(visible).ok_or_else(unknown)?;
     let id = JobId::parse(name).map_err(|_| unknown())?;
     let running = job_services

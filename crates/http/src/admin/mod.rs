@@ -1,8 +1,9 @@
-//! The operator's face: who waits, who works, what was told to whom, and a hand to stop or repeat it.
+//! The admin API: shows models, queues, processes, jobs and webhook deliveries; cancels jobs and
+//! replays deliveries.
 //!
-//! What the server itself does (models, queues, processes) is shown to administrators. Jobs and deliveries
-//! are shown to everybody who may call, but only those of the caller's own account; administrators see all.
-//! Where nobody has to say who they are, all are one account.
+//! Models, queues and processes are shown to administrators. Every client sees the jobs and deliveries
+//! of its own account; administrators see those of all accounts. Without tokens all clients share one
+//! account.
 
 mod deliveries;
 mod jobs;
@@ -21,10 +22,11 @@ use tidegate_service::JobService;
 
 use crate::access::{Identity, Role, require_operator};
 
-/// Lists the job_services of this server: one for each model, and one for each version that was trained. They share one store.
+/// Lists the job services of this server: one for each model and one for each trained version. They
+/// share one store.
 pub type JobServices = Arc<dyn Fn() -> Vec<JobService> + Send + Sync>;
 
-/// The face.
+/// The routes of the admin API.
 pub fn routes(job_services: JobServices) -> Router {
     let server = Router::new()
         .route("/admin/models", get(models::models))
@@ -44,10 +46,10 @@ pub fn routes(job_services: JobServices) -> Router {
         .with_state(job_services)
 }
 
-/// Whose jobs a caller sees: those of one account, or all.
-fn scope(caller: &Identity) -> Option<Account> {
-    match caller.role {
+/// The account whose jobs a client sees; `None` means all accounts.
+fn scope(client: &Identity) -> Option<Account> {
+    match client.role {
         Role::Admin => None,
-        Role::User => Some(caller.account.clone()),
+        Role::User => Some(client.account.clone()),
     }
 }

@@ -1,4 +1,4 @@
-//! The models, the lines before them, and the processes that work.
+//! The models, their queues and their processes.
 
 use std::collections::HashSet;
 
@@ -12,27 +12,27 @@ use super::{JobServices, reply, wire};
 pub(super) async fn models(State(job_services): State<JobServices>) -> Response {
     let mut models = Vec::new();
     for jobs in job_services() {
-        // With the model's own check: an operator wants to know.
+        // `health`, unlike `report`, runs the health check of the model.
         models.push(wire::Model::of(
             jobs.target(),
             jobs.health().await,
             jobs.pool_status(),
         ));
     }
-    reply::shown(&wire::Models { models })
+    reply::ok(&wire::Models { models })
 }
 
 /// `GET /admin/queues`
 pub(super) async fn queues(State(job_services): State<JobServices>) -> Response {
     let (mut job_services, now) = (job_services(), Timestamp::now());
-    // All versions of a model that take jobs are told together.
+    // All versions of a model share one queue.
     let mut seen = HashSet::new();
     job_services.retain(|jobs| seen.insert(jobs.target().model.clone()));
     let queues = job_services
         .iter()
         .map(|jobs| wire::Queue::of(jobs.target(), &jobs.queue(), now))
         .collect();
-    reply::shown(&wire::Queues { queues })
+    reply::ok(&wire::Queues { queues })
 }
 
 /// `GET /admin/children`
@@ -45,5 +45,5 @@ pub(super) async fn children(State(job_services): State<JobServices>) -> Respons
             .map(move |child| wire::Child::of(&model, child))
     };
     let children = job_services().into_iter().flat_map(each).collect();
-    reply::shown(&wire::Children { children })
+    reply::ok(&wire::Children { children })
 }

@@ -1,4 +1,4 @@
-//! What an operator asks for: the part of an address after `?`, and the names in its path.
+//! The parameters of a request: the query string, and the account in the path.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use url::form_urlencoded;
 
 use super::reply::ApiError;
 
-/// How many jobs are listed if nobody says how many, and at most.
-const USUAL_LIMIT: usize = 100;
-const MOST: usize = 1000;
-/// Nobody is kept waiting longer for more logs.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// Stands for nobody's account in paths and questions; no account can be called so.
-pub(super) const NOBODY: &str = "~";
+/// How many jobs are listed by default, and at most.
+const DEFAULT_LIMIT: usize = 100;
+const MAX_LIMIT: usize = 1000;
+/// The longest wait for more logs.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+/// The anonymous account in paths and parameters; no account can have this name.
+pub(super) const ANONYMOUS: &str = "~";
 
-/// The values of a query by their names; the first counts.
-pub(super) struct JobQuery(Vec<(String, String)>);
+/// The parameters of a query string; of several with the same name the first counts.
+pub(super) struct QueryParams(Vec<(String, String)>);
 
-impl JobQuery {
-    pub(super) fn read(query: Option<&str>) -> Self {
+impl QueryParams {
+    pub(super) fn parse(query: Option<&str>) -> Self {
         Self(
             form_urlencoded::parse(query.unwrap_or_default().as_bytes())
                 .into_owned()
@@ -29,27 +29,27 @@ impl JobQuery {
         )
     }
 
-    /// What is given and not empty.
+    /// The value of a parameter, if it is not empty.
     fn value(&self, name: &str) -> Option<&str> {
-        let (_, value) = self.0.iter().find(|(given, _)| given == name)?;
+        let (_, value) = self.0.iter().find(|(key, _)| key == name)?;
         Some(value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// An id that cannot be one is of no job.
+    /// The job id in a parameter. An invalid id is an unknown job.
     pub(super) fn job(&self, name: &str) -> Result<Option<JobId>, ApiError> {
         self.value(name)
             .map(|id| JobId::parse(id).map_err(|_| ApiError::UnknownJob(id.to_owned())))
             .transpose()
     }
 
-    /// Which jobs are wanted, within what the caller may see.
-    pub(super) fn wanted(&self, scope: Option<Account>) -> Result<JobFilter, ApiError> {
-        let asked = self.value("account").map(|name| {
-            account(name).ok_or_else(|| bad("account", name, "no account has such a name"))
+    /// The jobs to list, among those that the client may see.
+    pub(super) fn job_filter(&self, scope: Option<Account>) -> Result<JobFilter, ApiError> {
+        let account = self.value("account").map(|name| {
+            account(name).ok_or_else(|| invalid("account", name, "not a valid account name"))
         });
         Ok(JobFilter {
-            // Who may see one account only and asks for another sees nothing of either.
-            account: scope.or(asked.transpose()?),
+            // A client that may see one account and asks for another gets nothing: see `is_outside`.
+            account: scope.or(account.transpose()?),
             id: self.job("id")?,
             model: self.value("model").map(str::to_owned),
             statuses: self.statuses()?,
@@ -57,8 +57,8 @@ impl JobQuery {
         })
     }
 
-    /// The account that is asked for is another than the one that may be seen.
-    pub(super) fn is_about_others(&self, scope: Option<&Account>) -> bool {
+    /// Whether the query asks for another account than the one that the client may see.
+    pub(super) fn is_outside(&self, scope: Option<&Account>) -> bool {
         scope.is_some()
             && self
                 .value("account")
@@ -66,19 +66,19 @@ impl JobQuery {
     }
 
     fn statuses(&self) -> Result<Vec<Status>, ApiError> {
-        let words = self.value("status").unwrap_or_default();
+        let names = self.value("status").unwrap_or_default();
         let mut statuses = Vec::new();
-        for word in words.split(',').filter(|word| !word.is_empty()) {
-            let named = |status: &&Status| match word {
+        for name in names.split(',').filter(|name| !name.is_empty()) {
+            let matches = |status: &&Status| match name {
                 "open" => !status.is_terminal(),
                 "over" => status.is_terminal(),
-                word => status.as_str() == word,
+                name => status.as_str() == name,
             };
             let before = statuses.len();
-            statuses.extend(Status::ALL.iter().filter(named));
+            statuses.extend(Status::ALL.iter().filter(matches));
             if statuses.len() == before {
-                let expected = "use `open`, `over`, or some of `queued`, `starting`, `processing`, `succeeded`, `failed`, `canceled`, `aborted`";
-                return Err(bad("status", word, expected));
+                let expected = "use `open`, `over`, or a list of `queued`, `starting`, `processing`, `succeeded`, `failed`, `canceled`, `aborted`";
+                return Err(invalid("status", name, expected));
             }
         }
         Ok(statuses)
@@ -86,37 +86,37 @@ impl JobQuery {
 
     fn limit(&self) -> Result<usize, ApiError> {
         let Some(text) = self.value("limit") else {
-            return Ok(USUAL_LIMIT);
+            return Ok(DEFAULT_LIMIT);
         };
         let limit = text
             .parse::<usize>()
             .ok()
-            .filter(|limit| (1..=MOST).contains(limit));
-        limit.ok_or_else(|| bad("limit", text, "use a number from 1 to 1000"))
+            .filter(|limit| (1..=MAX_LIMIT).contains(limit));
+        limit.ok_or_else(|| invalid("limit", text, "use a number from 1 to 1000"))
     }
 
-    /// Up to which byte the logs have been seen.
+    /// The byte from which the logs are read.
     pub(super) fn from(&self) -> Result<usize, ApiError> {
         let Some(text) = self.value("from") else {
             return Ok(0);
         };
         text.parse()
-            .map_err(|_| bad("from", text, "use the `next` of the answer before"))
+            .map_err(|_| invalid("from", text, "use the `next` of the previous response"))
     }
 
-    /// How long more logs may be waited for.
+    /// How long to wait for more logs.
     pub(super) fn wait(&self) -> Result<Duration, ApiError> {
         let Some(text) = self.value("wait") else {
             return Ok(Duration::ZERO);
         };
         let seconds = text
             .parse::<u64>()
-            .map_err(|_| bad("wait", text, "use a number of seconds"))?;
-        Ok(Duration::from_secs(seconds).min(LONGEST_WAIT))
+            .map_err(|_| invalid("wait", text, "use a number of seconds"))?;
+        Ok(Duration::from_secs(seconds).min(MAX_WAIT))
     }
 }
 
-fn bad(name: &'static str, value: &str, expected: &'static str) -> ApiError {
+fn invalid(name: &'static str, value: &str, expected: &'static str) -> ApiError {
     ApiError::InvalidParameter {
         name,
         value: value.chars().take(100).collect(),
@@ -126,7 +126,7 @@ fn bad(name: &'static str, value: &str, expected: &'static str) -> ApiError {
 
 /// The account with this name in a path.
 pub(super) fn account(name: &str) -> Option<Account> {
-    if name == NOBODY {
+    if name == ANONYMOUS {
         Some(Account::ANONYMOUS)
     } else {
         Account::parse(name).ok()
@@ -142,11 +142,11 @@ mod tests {
     }
 
     #[test]
-    fn states_are_named_alone_or_together() {
+    fn statuses_are_selected_by_name_or_group() {
         let statuses = |query: &str| {
-            JobQuery::read(Some(query))
-                .wanted(None)
-                .map(|wanted| wanted.statuses)
+            QueryParams::parse(Some(query))
+                .job_filter(None)
+                .map(|filter| filter.statuses)
         };
         assert_eq!(statuses("").unwrap(), []);
         assert_eq!(
@@ -161,21 +161,18 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sees_beyond_their_account() {
-        let query_params = JobQuery::read(Some("account=bob"));
+    fn a_client_sees_only_its_account() {
+        let params = QueryParams::parse(Some("account=bob"));
         assert_eq!(
-            query_params.wanted(None).unwrap().account,
+            params.job_filter(None).unwrap().account,
             Account::parse("bob").ok()
         );
+        assert_eq!(params.job_filter(Some(ann())).unwrap().account, Some(ann()));
+        assert!(params.is_outside(Some(&ann())) && !params.is_outside(None));
+        assert!(!QueryParams::parse(Some("account=ann")).is_outside(Some(&ann())));
         assert_eq!(
-            query_params.wanted(Some(ann())).unwrap().account,
-            Some(ann())
-        );
-        assert!(query_params.is_about_others(Some(&ann())) && !query_params.is_about_others(None));
-        assert!(!JobQuery::read(Some("account=ann")).is_about_others(Some(&ann())));
-        assert_eq!(
-            JobQuery::read(Some("account=~"))
-                .wanted(None)
+            QueryParams::parse(Some("account=~"))
+                .job_filter(None)
                 .unwrap()
                 .account,
             Some(Account::ANONYMOUS)
@@ -183,11 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_bounds() {
+    fn numbers_are_limited() {
         let limit = |query: &str| {
-            JobQuery::read(Some(query))
-                .wanted(None)
-                .map(|wanted| wanted.limit)
+            QueryParams::parse(Some(query))
+                .job_filter(None)
+                .map(|filter| filter.limit)
                 .ok()
         };
         assert_eq!(
@@ -199,7 +196,7 @@ mod tests {
             ],
             [Some(100), Some(7), None, None]
         );
-        let wait = |query: &str| JobQuery::read(Some(query)).wait().ok();
+        let wait = |query: &str| QueryParams::parse(Some(query)).wait().ok();
         assert_eq!(
             [wait(""), wait("wait=5"), wait("wait=9999"), wait("wait=-1")]
                 .map(|wait| wait.map(|wait| wait.as_secs())),

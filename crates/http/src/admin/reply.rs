@@ -1,4 +1,4 @@
-//! What the operator's face says, and with which status.
+//! The responses and errors of the admin API.
 
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -9,53 +9,51 @@ use tidegate_service::ReplayError;
 use super::wire;
 use crate::shared::response::json;
 
-/// What was asked for.
-pub(super) fn shown(body: &impl Serialize) -> Response {
-    said(StatusCode::OK, body)
+/// A 200 response with this body.
+pub(super) fn ok(body: &impl Serialize) -> Response {
+    with_status(StatusCode::OK, body)
 }
 
-/// What was asked for, with another status.
-pub(super) fn said(status: StatusCode, body: &impl Serialize) -> Response {
+/// A response with this status and body.
+pub(super) fn with_status(status: StatusCode, body: &impl Serialize) -> Response {
     json(
         status,
         serde_json::to_vec(body)
-            .expect("our fields have string keys")
+            .expect("the fields have string keys")
             .into(),
     )
 }
 
-/// The answer on paths below `/admin` that nobody knows.
+/// The response on unknown paths below `/admin`.
 pub(super) async fn no_such_path(uri: Uri) -> ApiError {
     ApiError::NoSuchPath(uri.path().to_owned())
 }
 
-/// The answer to methods that a path does not have.
+/// The response to a method that the path does not support.
 pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     ApiError::NoSuchMethod(method, uri.path().to_owned())
 }
 
-/// Everything that can be wrong with a request to this face.
+/// All errors of this API.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {
-    #[error("there is nothing at `{0}`; docs/reference/admin.md lists what there is")]
+    #[error("no such path: `{0}`; docs/reference/admin.md lists the paths")]
     NoSuchPath(String),
-    #[error("`{1}` cannot be asked with {0}; see the header `allow`")]
+    #[error("method {0} not allowed for `{1}`; the `allow` header lists the allowed ones")]
     NoSuchMethod(Method, String),
-    #[error("`{name}={value}` cannot be read: {expected}")]
+    #[error("invalid parameter `{name}={value}`: {expected}")]
     InvalidParameter {
         name: &'static str,
         value: String,
         expected: &'static str,
     },
-    #[error("there is no job `{0}` there, or it was over too long ago to be kept")]
+    #[error("unknown job `{0}`; it does not exist in this account, or its record has expired")]
     UnknownJob(String),
-    #[error("the job `{0}` is over already ({1})")]
-    Over(String, &'static str),
-    #[error(
-        "the job `{0}` cannot be canceled now: it is written down and waits for a model that works"
-    )]
-    LeftInStore(String),
-    #[error("the store cannot be read now; try again later")]
+    #[error("job `{0}` has already ended ({1})")]
+    AlreadyEnded(String, &'static str),
+    #[error("job `{0}` cannot be canceled now: it is stored and waits for a working model")]
+    NotCancelable(String),
+    #[error("the store is unavailable; try again later")]
     Store,
     #[error(transparent)]
     ReplayError(#[from] ReplayError),
@@ -63,7 +61,7 @@ pub(super) enum ApiError {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
-        tracing::error!(error = %tidegate_core::chain(&error), "the store could not be read for an operator");
+        tracing::error!(error = %tidegate_core::chain(&error), "failed to read the store");
         Self::Store
     }
 }
@@ -76,7 +74,7 @@ impl IntoResponse for ApiError {
             | Self::ReplayError(ReplayError::Unknown(_)) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
             Self::InvalidParameter { .. } => StatusCode::BAD_REQUEST,
-            Self::Over(..) | Self::LeftInStore(_) => StatusCode::CONFLICT,
+            Self::AlreadyEnded(..) | Self::NotCancelable(_) => StatusCode::CONFLICT,
             Self::ReplayError(
                 ReplayError::OnItsWay | ReplayError::NotTheLast(_) | ReplayError::Gone,
             ) => StatusCode::CONFLICT,
@@ -84,7 +82,7 @@ impl IntoResponse for ApiError {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         };
-        said(
+        with_status(
             status,
             &wire::Error {
                 error: self.to_string(),

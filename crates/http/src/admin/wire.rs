@@ -1,4 +1,4 @@
-//! The answers of the operator's face.
+//! The responses of the admin API.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use tidegate_core::record::{Api, JobSummary, Target};
 use tidegate_core::{Account, JobKind, Status};
 use tidegate_service::{AccountShare, Attempt, DeliveryRecord, DeliveryState, Snapshot};
 
-/// So much of the end of a setup's logs is shown, in bytes; the health check has all.
-const SHOWN_LOGS: usize = 4096;
+/// How much of the end of the setup logs is shown, in bytes; the health check shows all.
+const MAX_SETUP_LOGS: usize = 4096;
 
 #[derive(Debug, Serialize)]
 pub(super) struct Error {
@@ -23,10 +23,10 @@ pub(super) struct Models {
     pub(super) models: Vec<Model>,
 }
 
-/// One model, and how it is.
+/// One model and its health.
 #[derive(Debug, Serialize)]
 pub(super) struct Model {
-    /// What its own check says against it, or how its last process died.
+    /// The error of its health check, or how its last process died.
     #[serde(skip_serializing_if = "Option::is_none")]
     health_error: Option<String>,
     health: Health,
@@ -44,7 +44,7 @@ pub(super) struct Model {
 struct Setup {
     #[serde(skip_serializing_if = "Option::is_none")]
     completed_at: Option<String>,
-    /// The end of them.
+    /// The end of the logs.
     logs: String,
     started_at: String,
     status: SetupStatus,
@@ -53,7 +53,7 @@ struct Setup {
 }
 
 impl Model {
-    pub(super) fn of(target: &Target, report: HealthReport, crew: PoolStatus) -> Self {
+    pub(super) fn of(target: &Target, report: HealthReport, pool: PoolStatus) -> Self {
         let setup = report.setup.map(|setup| Setup {
             completed_at: setup.completed_at.map(text),
             logs: tail(&setup.logs).to_owned(),
@@ -67,8 +67,8 @@ impl Model {
             model: target.model.clone(),
             python: report.python,
             setup,
-            slots: crew.slots,
-            slots_free: crew.free,
+            slots: pool.slots,
+            slots_free: pool.free,
             version: target.version.clone(),
         }
     }
@@ -79,17 +79,17 @@ pub(super) struct Queues<'a> {
     pub(super) queues: Vec<Queue<'a>>,
 }
 
-/// Who waits for a model, and who has it.
+/// The waiting and running jobs of a model.
 #[derive(Debug, Serialize)]
 pub(super) struct Queue<'a> {
-    accounts: Vec<Part>,
+    accounts: Vec<Share>,
     model: &'a str,
     #[serde(flatten)]
-    all: Part,
+    all: Share,
 }
 
 #[derive(Debug, Serialize)]
-struct Part {
+struct Share {
     #[serde(skip_serializing_if = "Option::is_none")]
     account: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,7 +104,7 @@ impl<'a> Queue<'a> {
         queue: &tidegate_service::QueueStatus,
         now: Timestamp,
     ) -> Self {
-        let part = |account: Option<&Account>, share: &AccountShare| Part {
+        let part = |account: Option<&Account>, share: &AccountShare| Share {
             account: account
                 .filter(|account| !account.is_anonymous())
                 .map(ToString::to_string),
@@ -171,7 +171,7 @@ pub(super) struct Jobs<'a> {
     pub(super) scope: &'static str,
 }
 
-/// A job in a few words.
+/// A summary of a job.
 #[derive(Debug, Serialize)]
 pub(super) struct Job<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -184,38 +184,38 @@ pub(super) struct Job<'a> {
     id: &'a str,
     kind: JobKind,
     model: &'a str,
-    /// So far, or until its end.
+    /// Until now, or until the end of the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     ran_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     started_at: Option<String>,
     status: Status,
     version: &'a str,
-    /// So far, or until the model began.
+    /// Until now, or until the model began.
     waited_s: f64,
 }
 
 impl<'a> Job<'a> {
-    pub(super) fn of(brief: &'a JobSummary, now: Timestamp) -> Self {
-        let end = brief.completed_at.unwrap_or(now);
+    pub(super) fn of(summary: &'a JobSummary, now: Timestamp) -> Self {
+        let end = summary.completed_at.unwrap_or(now);
         Self {
-            account: named(&brief.account),
-            completed_at: brief.completed_at.map(text),
-            created_at: text(brief.created_at),
-            api: brief.api,
-            id: brief.id.as_str(),
-            kind: brief.kind,
-            model: &brief.target.model,
-            ran_s: brief.started_at.map(|began| seconds(began, end)),
-            started_at: brief.started_at.map(text),
-            status: brief.status,
-            version: &brief.target.version,
-            waited_s: seconds(brief.created_at, brief.started_at.unwrap_or(end)),
+            account: account_name(&summary.account),
+            completed_at: summary.completed_at.map(text),
+            created_at: text(summary.created_at),
+            api: summary.api,
+            id: summary.id.as_str(),
+            kind: summary.kind,
+            model: &summary.target.model,
+            ran_s: summary.started_at.map(|began| seconds(began, end)),
+            started_at: summary.started_at.map(text),
+            status: summary.status,
+            version: &summary.target.version,
+            waited_s: seconds(summary.created_at, summary.started_at.unwrap_or(end)),
         }
     }
 }
 
-/// A job with what it has printed. Inputs and outputs are its caller's business.
+/// A job with its logs. Inputs and outputs are private to its account.
 #[derive(Debug, Serialize)]
 pub(super) struct Details<'a> {
     #[serde(flatten)]
@@ -230,9 +230,9 @@ pub(super) struct Details<'a> {
 }
 
 impl<'a> Details<'a> {
-    pub(super) fn of(brief: &'a JobSummary, job: Snapshot, now: Timestamp) -> Self {
+    pub(super) fn of(summary: &'a JobSummary, job: Snapshot, now: Timestamp) -> Self {
         Self {
-            job: Job::of(brief, now),
+            job: Job::of(summary, now),
             data_removed: job.data_removed,
             deadline: job.deadline.map(text),
             error: job.error,
@@ -242,7 +242,7 @@ impl<'a> Details<'a> {
     }
 }
 
-/// What a job has printed since somebody looked.
+/// The logs of a job from a position on.
 #[derive(Debug, Serialize)]
 pub(super) struct Logs {
     pub(super) logs: String,
@@ -251,7 +251,7 @@ pub(super) struct Logs {
     pub(super) status: Status,
 }
 
-/// A webhook that is sent again.
+/// A webhook that is replayed.
 #[derive(Debug, Serialize)]
 pub(super) struct Replayed<'a> {
     pub(super) id: &'a str,
@@ -262,12 +262,12 @@ pub(super) struct Deliveries<'a> {
     pub(super) deliveries: Vec<Delivery<'a>>,
 }
 
-/// One message.
+/// One webhook message.
 #[derive(Debug, Serialize)]
 pub(super) struct Delivery<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     account: Option<&'a str>,
-    attempts: Vec<Try<'a>>,
+    attempts: Vec<DeliveryAttempt<'a>>,
     created_at: String,
     #[serde(skip_serializing_if = "is_zero")]
     earlier_attempts: u32,
@@ -284,9 +284,9 @@ pub(super) struct Delivery<'a> {
     state: &'static str,
 }
 
-/// One time that it was sent: a status, or why there was none.
+/// One attempt to send it: the status, or the error.
 #[derive(Debug, Serialize)]
-struct Try<'a> {
+struct DeliveryAttempt<'a> {
     at: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
@@ -298,7 +298,7 @@ struct Try<'a> {
 impl<'a> From<&'a DeliveryRecord> for Delivery<'a> {
     fn from(record: &'a DeliveryRecord) -> Self {
         Self {
-            account: named(&record.account),
+            account: account_name(&record.account),
             attempts: record.attempts.iter().map(Into::into).collect(),
             created_at: text(record.created_at),
             earlier_attempts: record.earlier_attempts,
@@ -314,7 +314,7 @@ impl<'a> From<&'a DeliveryRecord> for Delivery<'a> {
     }
 }
 
-impl<'a> From<&'a Attempt> for Try<'a> {
+impl<'a> From<&'a Attempt> for DeliveryAttempt<'a> {
     fn from(attempt: &'a Attempt) -> Self {
         Self {
             at: attempt.at.to_string(),
@@ -325,13 +325,13 @@ impl<'a> From<&'a Attempt> for Try<'a> {
     }
 }
 
-/// Nobody's account has no name.
-fn named(account: &Account) -> Option<&str> {
+/// The name of an account; the anonymous account has none.
+fn account_name(account: &Account) -> Option<&str> {
     (!account.is_anonymous()).then(|| account.as_str())
 }
 
-fn text(moment: Timestamp) -> String {
-    moment.to_string()
+fn text(time: Timestamp) -> String {
+    time.to_string()
 }
 
 fn seconds(from: Timestamp, to: Timestamp) -> f64 {
@@ -345,7 +345,7 @@ fn is_zero(count: &u32) -> bool {
 }
 
 fn tail(logs: &str) -> &str {
-    let from = logs.len().saturating_sub(SHOWN_LOGS);
+    let from = logs.len().saturating_sub(MAX_SETUP_LOGS);
     (from..)
         .find_map(|from| logs.get(from..))
         .unwrap_or_default()

@@ -1,4 +1,4 @@
-//! `GET /docs`: a page that shows what the model takes and lets a person try it.
+//! `GET /docs`: a page that shows the inputs of the model and runs it.
 
 use axum::response::Html;
 

@@ -1,4 +1,4 @@
-//! Fuzz targets for the Cog face.
+//! Fuzz targets for the Cog API.
 
 use std::sync::Arc;
 
@@ -9,29 +9,29 @@ use tidegate_fuzzing::parts;
 use tidegate_service::StreamEvent;
 
 use super::stream::frames;
-use super::wire::Envelope;
+use super::wire::CreateRequest;
 use crate::shared::parse_body::WebhookEventName;
 
-/// A request that is taken means what any other reader of JSON finds in it, and what is refused has a
-/// reason.
+/// An accepted request has the values that any other JSON parser finds in it, and a rejected one has
+/// an error message.
 pub fn envelope(input: &[u8]) {
-    let envelope = match Envelope::read(input) {
-        Ok(envelope) => envelope,
+    let request = match CreateRequest::parse(input) {
+        Ok(request) => request,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
-    let meaning = meaning(&envelope);
-    let written = written(&envelope);
-    let again = Envelope::read(written.as_bytes()).expect("what was taken is taken again");
-    assert_eq!(self::meaning(&again), meaning);
-    // Not everything that is passed on unread can be read into memory, deep nesting for one.
+    let fields = fields(&request);
+    let written = serialize(&request);
+    let again = CreateRequest::parse(written.as_bytes()).expect("a serialized request is accepted");
+    assert_eq!(self::fields(&again), fields);
+    // A field that the API does not parse may not be a `Value`, for example because of its depth.
     if let Ok(value) = serde_json::from_slice::<Value>(input) {
         let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
-        assert_eq!(envelope.id.as_deref().map(str::to_owned), text("id"));
+        assert_eq!(request.id.as_deref().map(str::to_owned), text("id"));
         assert_eq!(
-            envelope.webhook.as_deref().map(str::to_owned),
+            request.webhook.as_deref().map(str::to_owned),
             text("webhook")
         );
-        let read = envelope
+        let read = request
             .input
             .map(|raw| serde_json::from_str(raw.get()).expect("a part of JSON is JSON"));
         assert_eq!(
@@ -39,25 +39,25 @@ pub fn envelope(input: &[u8]) {
             value.get("input").filter(|input| !input.is_null())
         );
         assert_eq!(
-            json!(envelope.context),
+            json!(request.context),
             value.get("context").cloned().unwrap_or(Value::Null)
         );
     }
 }
 
-fn meaning(envelope: &Envelope<'_>) -> String {
-    let input = envelope
+fn fields(request: &CreateRequest<'_>) -> String {
+    let input = request
         .input
         .map(|raw| raw.get())
         .filter(|text| *text != "null");
     format!(
         "{:?} {input:?} {:?} {:?} {:?}",
-        envelope.id, envelope.webhook, envelope.webhook_events_filter, envelope.context
+        request.id, request.webhook, request.webhook_events_filter, request.context
     )
 }
 
-fn written(envelope: &Envelope<'_>) -> String {
-    let filter: Vec<&str> = envelope
+fn serialize(request: &CreateRequest<'_>) -> String {
+    let filter: Vec<&str> = request
         .webhook_events_filter
         .iter()
         .map(|name| match name {
@@ -68,18 +68,20 @@ fn written(envelope: &Envelope<'_>) -> String {
         })
         .collect();
     let others =
-        json!({"id": envelope.id, "webhook": envelope.webhook, "webhook_events_filter": filter, "context": envelope.context}).to_string();
-    let input = envelope.input.map_or("null", |raw| raw.get());
+        json!({"id": request.id, "webhook": request.webhook, "webhook_events_filter": filter, "context": request.context}).to_string();
+    let input = request.input.map_or("null", |raw| raw.get());
     format!(
         "{},\"input\":{input}}}",
-        others.strip_suffix('}').expect("an object has an end")
+        others
+            .strip_suffix('}')
+            .expect("an object ends with a brace")
     )
 }
 
-/// A client reads the events that were written, whatever is in them, and no others.
+/// A client reads exactly the events that were written, whatever they contain.
 ///
-/// A part is an event: `s` starts a job with this id, `o` and JSON gives a value, `l` or `e` and text
-/// prints it, `m` and a name, a line break and JSON notes it, `c` and JSON ends the job with this.
+/// A part is an event: `s` starts a job with this id, `o` and JSON is an output, `l` or `e` and text
+/// is a log line, `m` and a name, a line break and JSON is a metric, `c` and JSON is the result.
 pub fn events(input: &[u8]) {
     let mut id = JobId::from_random(7);
     let mut result = Bytes::from_static(b"{}");
@@ -139,14 +141,15 @@ pub fn events(input: &[u8]) {
     );
 }
 
-/// JSON that can be read also with something around it.
+/// JSON that can also be parsed inside of another value.
 fn value(json: &str) -> Option<Value> {
     serde_json::from_str::<Value>(&format!("[[{json}]]")).ok()?;
     serde_json::from_str(json).ok()
 }
 
 fn expected(event: &StreamEvent, id: &JobId, result: &Bytes) -> (String, Value) {
-    let parsed = |json: &Bytes| serde_json::from_slice::<Value>(json).expect("only JSON is given");
+    let parsed =
+        |json: &Bytes| serde_json::from_slice::<Value>(json).expect("the events contain JSON");
     let (name, data) = match event {
         StreamEvent::Start => ("start", json!({"id": id.as_str(), "status": "processing"})),
         StreamEvent::Output { index, chunk } => {
@@ -169,8 +172,8 @@ fn expected(event: &StreamEvent, id: &JobId, result: &Bytes) -> (String, Value) 
     (name.to_owned(), data)
 }
 
-/// The events of a stream as a client reads them, which takes all three kinds of line breaks. Stricter
-/// than clients are: every line must be one that we write.
+/// The events of a stream as a client reads them, with all three kinds of line breaks. Stricter than
+/// clients: every line must be one that the server writes.
 fn read(stream: &str) -> Vec<(String, Value)> {
     let (mut events, mut name, mut data) = (Vec::new(), None, None);
     let lines = stream.replace("\r\n", "\n").replace('\r', "\n");
@@ -192,7 +195,7 @@ fn read(stream: &str) -> Vec<(String, Value)> {
                 "an event with two lines of data"
             );
         } else {
-            assert_eq!(line, "", "no line of ours");
+            assert_eq!(line, "", "unexpected line");
             events.push((
                 name.take().expect("an event has a name"),
                 data.take().expect("an event has data"),

@@ -1,6 +1,7 @@
-//! `GET /health-check`: always 200, the body says how it is.
+//! `GET /health-check`: always 200; the body contains the health.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -9,33 +10,33 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_core::health::{Health, HealthReport, SetupStatus};
 
-use super::{COG_VERSION, Shared, reply};
+use super::{AppState, COG_VERSION, reply};
 
-pub(super) async fn check(State(face): State<Shared>) -> Response {
-    let report = face.jobs().health().await;
-    if let (Health::Ready | Health::Busy, Some(file)) = (report.health, &face.config.ready_file) {
+pub(super) async fn check(State(state): State<Arc<AppState>>) -> Response {
+    let report = state.jobs().health().await;
+    if let (Health::Ready | Health::Busy, Some(file)) = (report.health, &state.config.ready_file) {
         touch(file).await;
     }
-    let body =
-        serde_json::to_vec(&body(&report, &face.config.build)).expect("the report has string keys");
+    let body = serde_json::to_vec(&body(&report, &state.config.build))
+        .expect("the report has string keys");
     reply::json(StatusCode::OK, body.into())
 }
 
 #[derive(Serialize)]
-struct Body<'a> {
-    /// How the model's process died, until another works; Cog has no word for it because it never gets
-    /// there.
+struct HealthBody<'a> {
+    /// How the model's process died, until another one serves. Cog has no such field, because it ends
+    /// with its process.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
-    setup: Option<Setup<'a>>,
+    setup: Option<SetupBody<'a>>,
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     user_healthcheck_error: Option<&'a str>,
-    version: Version<'a>,
+    version: Versions<'a>,
 }
 
 #[derive(Serialize)]
-struct Setup<'a> {
+struct SetupBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     completed_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +46,7 @@ struct Setup<'a> {
 }
 
 #[derive(Serialize)]
-struct Version<'a> {
+struct Versions<'a> {
     build_time: &'static str,
     coglet: &'static str,
     git_sha: &'static str,
@@ -56,20 +57,20 @@ struct Version<'a> {
     tidegate: &'static str,
 }
 
-fn body<'a>(report: &'a HealthReport, build: &super::BuildInfo) -> Body<'a> {
-    let serves = matches!(report.health, Health::Ready | Health::Busy);
-    Body {
-        error: report.health_error.as_deref().filter(|_| !serves),
-        setup: report.setup.as_ref().map(|setup| Setup {
+fn body<'a>(report: &'a HealthReport, build: &super::BuildInfo) -> HealthBody<'a> {
+    let serving = matches!(report.health, Health::Ready | Health::Busy);
+    HealthBody {
+        error: report.health_error.as_deref().filter(|_| !serving),
+        setup: report.setup.as_ref().map(|setup| SetupBody {
             completed_at: setup.completed_at.map(timestamp),
             logs: (setup.status != SetupStatus::Starting || !setup.logs.is_empty())
                 .then_some(&setup.logs),
             started_at: timestamp(setup.started_at),
             status: setup.status,
         }),
-        status: word(report),
-        user_healthcheck_error: report.health_error.as_deref().filter(|_| serves),
-        version: Version {
+        status: status(report),
+        user_healthcheck_error: report.health_error.as_deref().filter(|_| serving),
+        version: Versions {
             build_time: build.built_at,
             coglet: COG_VERSION,
             git_sha: build.git_sha,
@@ -80,8 +81,8 @@ fn body<'a>(report: &'a HealthReport, build: &super::BuildInfo) -> Body<'a> {
     }
 }
 
-/// A complaint of the model's own check outranks everything while it serves.
-pub(super) fn word(report: &HealthReport) -> &'static str {
+/// The status in Cog's API. While the model serves, an error of its own health check takes precedence.
+pub(super) fn status(report: &HealthReport) -> &'static str {
     match report.health {
         Health::Ready | Health::Busy if report.health_error.is_some() => "UNHEALTHY",
         Health::Unknown => "UNKNOWN",
@@ -93,22 +94,22 @@ pub(super) fn word(report: &HealthReport) -> &'static str {
     }
 }
 
-/// The form in which Cog writes moments.
-pub(super) fn timestamp(moment: Timestamp) -> String {
-    moment.strftime("%Y-%m-%dT%H:%M:%S%.9f+00:00").to_string()
+/// Formats a time as Cog does.
+pub(super) fn timestamp(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S%.9f+00:00").to_string()
 }
 
 pub(super) async fn touch(file: &Path) {
     if tokio::fs::try_exists(file).await.unwrap_or(false) {
         return;
     }
-    let made = async {
+    let create = async {
         if let Some(folder) = file.parent() {
             tokio::fs::create_dir_all(folder).await?;
         }
         tokio::fs::write(file, b"").await
     };
-    if let Err(error) = made.await {
-        tracing::warn!(file = %file.display(), %error, "could not make the file for readiness probes");
+    if let Err(error) = create.await {
+        tracing::warn!(file = %file.display(), %error, "failed to create the ready file");
     }
 }

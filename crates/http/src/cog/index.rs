@@ -1,4 +1,6 @@
-//! What the server offers, its schema, and its end.
+//! The index, the OpenAPI schema and the shutdown of the server.
+
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -7,7 +9,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::reply::{self, ApiError};
-use super::{COG_VERSION, Shared};
+use super::{AppState, COG_VERSION};
 use crate::access::Identity;
 
 #[derive(Serialize)]
@@ -21,33 +23,33 @@ struct Index {
     predictions_url: String,
     shutdown_url: String,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    trainings: Option<Trainings>,
+    trainings: Option<TrainingUrls>,
 }
 
 #[derive(Serialize)]
-struct Trainings {
+struct TrainingUrls {
     trainings_cancel_url: String,
     trainings_idempotent_url: String,
     trainings_url: String,
 }
 
 /// `GET /`
-pub(super) async fn index(State(face): State<Shared>) -> Response {
-    let trainable = face.jobs().schema().is_some_and(|schema| schema.trainable);
-    let at = |path: &str| format!("{}{path}", face.root);
+pub(super) async fn index(State(state): State<Arc<AppState>>) -> Response {
+    let trainable = state.jobs().schema().is_some_and(|schema| schema.trainable);
+    let url = |path: &str| format!("{}{path}", state.root);
     let index = Index {
         cog_version: COG_VERSION,
-        docs_url: at("/docs"),
-        healthcheck_url: at("/health-check"),
-        openapi_url: at("/openapi.json"),
-        predictions_cancel_url: at("/predictions/{prediction_id}/cancel"),
-        predictions_idempotent_url: at("/predictions/{prediction_id}"),
-        predictions_url: at("/predictions"),
+        docs_url: url("/docs"),
+        healthcheck_url: url("/health-check"),
+        openapi_url: url("/openapi.json"),
+        predictions_cancel_url: url("/predictions/{prediction_id}/cancel"),
+        predictions_idempotent_url: url("/predictions/{prediction_id}"),
+        predictions_url: url("/predictions"),
         shutdown_url: "/shutdown".to_owned(),
-        trainings: trainable.then(|| Trainings {
-            trainings_cancel_url: at("/trainings/{training_id}/cancel"),
-            trainings_idempotent_url: at("/trainings/{training_id}"),
-            trainings_url: at("/trainings"),
+        trainings: trainable.then(|| TrainingUrls {
+            trainings_cancel_url: url("/trainings/{training_id}/cancel"),
+            trainings_idempotent_url: url("/trainings/{training_id}"),
+            trainings_url: url("/trainings"),
         }),
     };
     reply::json(
@@ -59,8 +61,8 @@ pub(super) async fn index(State(face): State<Shared>) -> Response {
 }
 
 /// `GET /openapi.json`
-pub(super) async fn openapi(State(face): State<Shared>) -> Result<Response, ApiError> {
-    let schema = face.jobs().schema().ok_or(ApiError::NoSchema)?;
+pub(super) async fn openapi(State(state): State<Arc<AppState>>) -> Result<Response, ApiError> {
+    let schema = state.jobs().schema().ok_or(ApiError::NoSchema)?;
     Ok(reply::json(
         StatusCode::OK,
         schema.document.as_ref().clone(),
@@ -68,15 +70,15 @@ pub(super) async fn openapi(State(face): State<Shared>) -> Result<Response, ApiE
 }
 
 /// `POST /shutdown`
-pub(super) async fn shutdown(State(face): State<Shared>, caller: Identity) -> Response {
-    end(&face.shutdown, &caller)
+pub(super) async fn shutdown(State(state): State<Arc<AppState>>, client: Identity) -> Response {
+    shut_down(&state.shutdown, &client)
 }
 
-/// Ends the server.
-pub(super) fn end(shutdown: &CancellationToken, caller: &Identity) -> Response {
-    tracing::info!("shutdown was asked for over HTTP");
-    if !caller.account.is_anonymous() {
-        tracing::info!(target: "audit", account = %caller.account, "shutdown");
+/// Shuts the server down.
+pub(super) fn shut_down(shutdown: &CancellationToken, client: &Identity) -> Response {
+    tracing::info!("shutdown requested over HTTP");
+    if !client.account.is_anonymous() {
+        tracing::info!(target: "audit", account = %client.account, "shutdown");
     }
     shutdown.cancel();
     reply::empty(StatusCode::OK)

@@ -1,4 +1,4 @@
-//! The Cog face: what a container built by Cog answers, on the same paths with the same bodies.
+//! The Cog API: the paths and bodies of a container built by Cog.
 
 mod docs;
 #[cfg(any(test, fuzzing))]
@@ -24,69 +24,67 @@ use tidegate_service::{JobService, ServedModel};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::require_admin;
-
 use crate::replicate::CrossApiRenderer;
 pub use multi_model::multi_model_routes;
 
-/// What the face is told.
+/// The settings of the Cog API.
 #[derive(Clone)]
 pub struct Config {
     /// The largest body, in bytes.
     pub max_body: usize,
-    /// The longest that a body may make no progress.
+    /// How long a body may make no progress.
     pub body_timeout: Duration,
-    /// For the health report.
+    /// Shown in the health report.
     pub build: BuildInfo,
-    /// Touched when a health check finds the model ready, for Kubernetes probes.
+    /// Created when a health check finds the model ready, for Kubernetes probes.
     pub ready_file: Option<PathBuf>,
-    /// Tells jobs that came by Replicate's API: callers of this one may look them up.
+    /// Renders jobs that were created by Replicate's API: clients of this API may look them up.
     pub cross_api: CrossApiRenderer,
 }
 
-/// What was built from what.
+/// The version of this build and its source.
 #[derive(Debug, Clone)]
 pub struct BuildInfo {
-    /// tidegate's own version.
+    /// The version of tidegate.
     pub version: &'static str,
-    /// The commit.
+    /// The Git commit.
     pub git_sha: &'static str,
-    /// When.
+    /// The time of the build.
     pub built_at: &'static str,
 }
 
-/// The version of Cog whose answers these are.
+/// The version of Cog whose API this is.
 pub(crate) const COG_VERSION: &str = "0.23.1";
 
-struct Face {
+/// The state of the Cog API of one model.
+struct AppState {
     model: Arc<ServedModel>,
     config: Config,
     shutdown: CancellationToken,
-    /// What its paths begin with for callers.
+    /// The path prefix that clients use.
     root: String,
 }
 
-impl Face {
-    /// The desk of the version that is served now.
+impl AppState {
+    /// The job service of the version that is served now.
     fn jobs(&self) -> JobService {
         self.model.jobs()
     }
 }
 
-type Shared = Arc<Face>;
-
-/// The face. `POST /shutdown` of an administrator cancels `shutdown`.
+/// The routes of the API for one model. `POST /shutdown` of an administrator cancels `shutdown`.
 pub fn routes(model: Arc<ServedModel>, config: Config, shutdown: CancellationToken) -> Router {
     routes_below(String::new(), model, config, shutdown)
 }
 
-/// The face of a model that callers find below `root`.
+/// The routes for a model whose paths start with `root`.
 fn routes_below(
     root: String,
     model: Arc<ServedModel>,
     config: Config,
     shutdown: CancellationToken,
 ) -> Router {
-    let face = Arc::new(Face {
+    let state = Arc::new(AppState {
         model,
         config,
         shutdown,
@@ -105,15 +103,15 @@ fn routes_below(
         .merge(resource("/trainings", JobKind::Training))
         .fallback(reply::no_such_path)
         .method_not_allowed_fallback(reply::no_such_method)
-        .with_state(face)
+        .with_state(state)
 }
 
-/// Predictions and trainings are the same machinery under two names.
-fn resource(path: &str, kind: JobKind) -> Router<Shared> {
+/// Predictions and trainings have the same routes under two names.
+fn resource(path: &str, kind: JobKind) -> Router<Arc<AppState>> {
     let create =
-        move |state, caller, request| predictions::create(state, kind, caller, None, request);
-    let put = move |state, caller, PathId(id): PathId, request| {
-        predictions::create(state, kind, caller, Some(id), request)
+        move |state, client, request| predictions::create(state, kind, client, None, request);
+    let put = move |state, client, PathId(id): PathId, request| {
+        predictions::create(state, kind, client, Some(id), request)
     };
     Router::new()
         .route(path, post(create))

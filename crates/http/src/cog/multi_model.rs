@@ -1,4 +1,4 @@
-//! The Cog face of a server with multi_model models: each has all of it below `/models/OWNER/NAME`.
+//! The Cog API of a server with several models: each model has it below `/models/OWNER/NAME`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,43 +19,45 @@ use tower::ServiceExt;
 use super::{Config, health, index, reply};
 use crate::access::{Identity, require_admin};
 
-/// What all models are below of.
+/// The path prefix of all models.
 const ROOT: &str = "/models/";
 
-struct Many {
+/// The state of the routes that concern all models.
+struct AppState {
     models: ModelRegistry,
     config: Config,
     shutdown: CancellationToken,
-    /// The faces of the models, made when they are first asked for.
-    faces: Mutex<BTreeMap<String, (Arc<ServedModel>, Router)>>,
+    /// The router of each model, created with its first request.
+    routers: Mutex<BTreeMap<String, (Arc<ServedModel>, Router)>>,
 }
 
-type Shared = Arc<Many>;
-
-/// The faces of all models. `POST /shutdown` of an administrator cancels `shutdown`.
+/// The routes of all models. `POST /shutdown` of an administrator cancels `shutdown`.
 pub fn multi_model_routes(
     models: ModelRegistry,
     config: Config,
     shutdown: CancellationToken,
 ) -> Router {
-    let many = Arc::new(Many {
+    let state = Arc::new(AppState {
         models,
         config,
         shutdown,
-        faces: Mutex::default(),
+        routers: Mutex::default(),
     });
     Router::new()
         .route("/", get(list))
         .route("/docs", get(docs))
         .route("/health-check", get(check))
-        .route("/shutdown", post(end).route_layer(from_fn(require_admin)))
-        .fallback(hand_on)
+        .route(
+            "/shutdown",
+            post(shut_down).route_layer(from_fn(require_admin)),
+        )
+        .fallback(forward)
         .method_not_allowed_fallback(reply::no_such_method)
-        .with_state(many)
+        .with_state(state)
 }
 
 #[derive(Serialize)]
-struct Entry {
+struct ModelLinks {
     docs_url: String,
     healthcheck_url: String,
     openapi_url: String,
@@ -63,39 +65,39 @@ struct Entry {
     version: String,
 }
 
-/// `GET /`: the models, each with its addresses.
-async fn list(State(many): State<Shared>) -> Response {
-    let entry = |model: &Arc<ServedModel>| {
+/// `GET /`: the models with their URLs.
+async fn list(State(state): State<Arc<AppState>>) -> Response {
+    let links_of = |model: &Arc<ServedModel>| {
         let at = |path: &str| format!("{ROOT}{}/{path}", model.name());
-        let entry = Entry {
+        let links = ModelLinks {
             docs_url: at("docs"),
             healthcheck_url: at("health-check"),
             openapi_url: at("openapi.json"),
             predictions_url: at("predictions"),
             version: model.now().id().to_owned(),
         };
-        (model.name().to_owned(), entry)
+        (model.name().to_owned(), links)
     };
-    let models: BTreeMap<String, Entry> = many.models.all().iter().map(entry).collect();
+    let models: BTreeMap<String, ModelLinks> = state.models.all().iter().map(links_of).collect();
     let body = serde_json::json!({ "healthcheck_url": "/health-check", "shutdown_url": "/shutdown", "models": models });
     reply::json(StatusCode::OK, body.to_string().into())
 }
 
-/// `GET /docs`: a page that leads to those of the models.
-async fn docs(State(many): State<Shared>) -> Html<String> {
+/// `GET /docs`: a page with links to the pages of the models.
+async fn docs(State(state): State<Arc<AppState>>) -> Html<String> {
     // Names have letters, digits and `-_./` only.
     let link = |model: &Arc<ServedModel>| {
         format!("<li><a href=\"models/{0}/docs\">{0}</a></li>", model.name())
     };
-    let links: String = many.models.all().iter().map(link).collect();
+    let links: String = state.models.all().iter().map(link).collect();
     Html(format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>models</title><h1>Models</h1><ul>{links}</ul></html>"
     ))
 }
 
-/// `GET /health-check`: ready when every model takes jobs, and how each of them is.
-async fn check(State(many): State<Shared>) -> Response {
-    let reports: BTreeMap<String, _> = many
+/// `GET /health-check`: the health of each model, and the worst of them as the status of the server.
+async fn check(State(state): State<Arc<AppState>>) -> Response {
+    let reports: BTreeMap<String, _> = state
         .models
         .all()
         .iter()
@@ -104,27 +106,27 @@ async fn check(State(many): State<Shared>) -> Response {
     let worst = reports
         .values()
         .map(|report| report.health)
-        .max_by_key(|health| badness(*health))
+        .max_by_key(|health| severity(*health))
         .unwrap_or(Health::Ready);
-    if let (Health::Ready | Health::Busy, Some(file)) = (worst, &many.config.ready_file) {
+    if let (Health::Ready | Health::Busy, Some(file)) = (worst, &state.config.ready_file) {
         health::touch(file).await;
     }
     let models: BTreeMap<_, _> = reports
         .iter()
-        .map(|(name, report)| (name, health::word(report)))
+        .map(|(name, report)| (name, health::status(report)))
         .collect();
-    let status = health::word(&tidegate_core::health::HealthReport {
+    let status = health::status(&tidegate_core::health::HealthReport {
         health: worst,
         setup: None,
         health_error: None,
         python: None,
         sdk: None,
     });
-    let body = serde_json::json!({ "status": status, "models": models, "version": { "tidegate": many.config.build.version } });
+    let body = serde_json::json!({ "status": status, "models": models, "version": { "tidegate": state.config.build.version } });
     reply::json(StatusCode::OK, body.to_string().into())
 }
 
-fn badness(health: Health) -> u8 {
+fn severity(health: Health) -> u8 {
     match health {
         Health::Ready => 0,
         Health::Busy => 1,
@@ -136,47 +138,47 @@ fn badness(health: Health) -> u8 {
 }
 
 /// `POST /shutdown`
-async fn end(State(many): State<Shared>, caller: Identity) -> Response {
-    index::end(&many.shutdown, &caller)
+async fn shut_down(State(state): State<Arc<AppState>>, client: Identity) -> Response {
+    index::shut_down(&state.shutdown, &client)
 }
 
-/// Everything else is for one of the models.
-async fn hand_on(State(many): State<Shared>, request: Request) -> Response {
-    let Some((name, rest)) = parts(request.uri()) else {
-        return not_here(&many, request.uri());
+/// Forwards every other request to the router of its model.
+async fn forward(State(state): State<Arc<AppState>>, request: Request) -> Response {
+    let Some((name, rest)) = split_path(request.uri()) else {
+        return no_such_path(&state, request.uri());
     };
-    let Some(model) = many.models.get(&name) else {
-        return not_here(&many, request.uri());
+    let Some(model) = state.models.get(&name) else {
+        return no_such_path(&state, request.uri());
     };
     let mut request = request;
     *request.uri_mut() = rest;
-    match many.face_of(model).oneshot(request).await {
+    match state.router_of(model).oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     }
 }
 
-impl Many {
-    fn face_of(&self, model: Arc<ServedModel>) -> Router {
-        let mut faces = self.faces.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, face)) = faces.get(model.name())
+impl AppState {
+    fn router_of(&self, model: Arc<ServedModel>) -> Router {
+        let mut routers = self.routers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, router)) = routers.get(model.name())
             && Arc::ptr_eq(known, &model)
         {
-            return face.clone();
+            return router.clone();
         }
-        let face = super::routes_below(
+        let router = super::routes_below(
             format!("{ROOT}{}", model.name()),
             Arc::clone(&model),
             self.config.clone(),
             self.shutdown.clone(),
         );
-        faces.insert(model.name().to_owned(), (model, face.clone()));
-        face
+        routers.insert(model.name().to_owned(), (model, router.clone()));
+        router
     }
 }
 
-/// The model that a path names, and what is asked of it.
-fn parts(uri: &Uri) -> Option<(String, Uri)> {
+/// Splits a path into the name of the model and the path below it.
+fn split_path(uri: &Uri) -> Option<(String, Uri)> {
     let mut parts = uri.path().strip_prefix(ROOT)?.splitn(3, '/');
     let name = format!("{}/{}", parts.next()?, parts.next()?);
     let path = format!("/{}", parts.next().unwrap_or_default());
@@ -187,13 +189,13 @@ fn parts(uri: &Uri) -> Option<(String, Uri)> {
     Some((name, Uri::from(rest.ok()?)))
 }
 
-fn not_here(many: &Many, uri: &Uri) -> Response {
-    let models = many.models.all();
+fn no_such_path(state: &AppState, uri: &Uri) -> Response {
+    let models = state.models.all();
     let names: Vec<&str> = models.iter().map(|model| model.name()).take(10).collect();
     let path = uri.path().chars().take(200).collect::<String>();
     let first = names.first().copied().unwrap_or("OWNER/NAME");
     let message = format!(
-        "there is nothing at `{path}`; this server has the models {}, each below {ROOT}: POST {ROOT}{first}/predictions. GET / lists all",
+        "no such path: `{path}`; the models of this server ({}) are below {ROOT}, for example POST {ROOT}{first}/predictions; GET / lists all of them",
         names.join(", ")
     );
     reply::plain_error(StatusCode::NOT_FOUND, &message)
@@ -204,9 +206,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_names_a_model_and_what_is_asked_of_it() {
+    fn a_path_is_split_into_model_and_rest() {
         let read = |path: &'static str| {
-            parts(&Uri::from_static(path)).map(|(name, rest)| (name, rest.to_string()))
+            split_path(&Uri::from_static(path)).map(|(name, rest)| (name, rest.to_string()))
         };
         let some = |name: &str, rest: &str| Some((name.to_owned(), rest.to_owned()));
         assert_eq!(

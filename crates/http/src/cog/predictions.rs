@@ -1,4 +1,4 @@
-//! Create, look up and cancel predictions and trainings.
+//! Creates, looks up and cancels predictions and trainings.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use tidegate_service::{
 };
 
 use super::reply::{self, ApiError};
-use super::wire::Envelope;
-use super::{Shared, stream};
+use super::wire::CreateRequest;
+use super::{AppState, stream};
 use crate::access::Identity;
 use crate::shared::body_limit::{BodyLimit, read_json_body, slice_or_copy};
 use crate::shared::cancel_after::cancel_after;
 use crate::shared::header_lists::{accepts, prefers};
 use crate::shared::trace_headers::trace_headers;
 
-/// The id in a path.
+/// The id in the path of a request.
 pub(super) struct PathId(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathId {
@@ -33,90 +33,90 @@ impl<S: Send + Sync> FromRequestParts<S> for PathId {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let id = Path::<String>::from_request_parts(parts, state).await;
         id.map(|Path(id)| Self(id))
-            .map_err(|_| ApiError::UnreadablePath)
+            .map_err(|_| ApiError::PathNotUtf8)
     }
 }
 
 /// `POST /predictions` and, with an id, `PUT /predictions/{id}`.
 pub(super) async fn create(
-    State(face): State<Shared>,
+    State(state): State<Arc<AppState>>,
     kind: JobKind,
-    caller: Identity,
+    client: Identity,
     url_id: Option<String>,
     request: Request,
 ) -> Result<Response, ApiError> {
     let (Parts { headers, .. }, body) = request.into_parts();
-    let delivery = wanted(&headers);
-    let bounds = BodyLimit {
-        max_bytes: face.config.max_body,
-        stall_timeout: face.config.body_timeout,
+    let response_mode = response_mode(&headers);
+    let limit = BodyLimit {
+        max_bytes: state.config.max_body,
+        stall_timeout: state.config.body_timeout,
     };
-    let body = read_json_body(&headers, body, bounds).await?;
-    let jobs = face.jobs();
-    let submission = read(
+    let body = read_json_body(&headers, body, limit).await?;
+    let jobs = state.jobs();
+    let submission = parse_submission(
         &jobs,
         &body,
         &headers,
         kind,
-        caller.account,
+        client.account,
         url_id,
-        delivery,
+        response_mode,
     )?;
     match jobs.submit(submission).await? {
-        Submitted::New(mut ticket) => match delivery {
+        Submitted::New(mut ticket) => match response_mode {
             ResponseMode::Wait => {
                 ticket.ended().await;
                 Ok(reply::finished(&ticket.job().snapshot()))
             }
             ResponseMode::Async => Ok(reply::accepted(ticket.job().id())),
-            ResponseMode::Stream => Ok(stream::answer(
+            ResponseMode::Stream => Ok(stream::response(
                 ticket.into_reader().ok_or(ApiError::TooManyReaders)?,
                 None,
             )),
         },
-        // It may have come by another face.
-        Submitted::Running(job) | Submitted::Over(job) if delivery == ResponseMode::Stream => {
+        // Another API may have created the job.
+        Submitted::Running(job) | Submitted::Over(job) if response_mode == ResponseMode::Stream => {
             let reader = job.follow().map_err(|_| ApiError::TooManyReaders)?;
-            Ok(stream::answer(
+            Ok(stream::response(
                 reader,
-                Some(face.config.cross_api.for_request(&headers)),
+                Some(state.config.cross_api.for_request(&headers)),
             ))
         }
         Submitted::Running(job) => Ok(reply::snapshot(
             StatusCode::ACCEPTED,
-            &face.config.cross_api.for_request(&headers).snapshot(&job),
+            &state.config.cross_api.for_request(&headers).snapshot(&job),
         )),
         Submitted::Over(job) => Ok(reply::finished(
-            &face.config.cross_api.for_request(&headers).snapshot(&job),
+            &state.config.cross_api.for_request(&headers).snapshot(&job),
         )),
     }
 }
 
 /// `GET /predictions/{id}`
 pub(super) async fn show(
-    State(face): State<Shared>,
-    caller: Identity,
+    State(state): State<Arc<AppState>>,
+    client: Identity,
     PathId(id): PathId,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let job = match JobId::parse(&id) {
-        Ok(id) => face.jobs().get(&caller.account, &id).await,
+        Ok(id) => state.jobs().get(&client.account, &id).await,
         Err(_) => None,
     };
-    let job = job.ok_or(ApiError::Unknown(id))?;
+    let job = job.ok_or(ApiError::UnknownJob(id))?;
     Ok(reply::details(
-        &face.config.cross_api.for_request(&headers).snapshot(&job),
+        &state.config.cross_api.for_request(&headers).snapshot(&job),
     ))
 }
 
 /// `POST /predictions/{id}/cancel`
 pub(super) async fn cancel(
-    State(face): State<Shared>,
-    caller: Identity,
+    State(state): State<Arc<AppState>>,
+    client: Identity,
     PathId(id): PathId,
 ) -> Response {
     let canceled = match JobId::parse(&id) {
-        Ok(id) => face.jobs().cancel(&caller.account, &id).await,
+        Ok(id) => state.jobs().cancel(&client.account, &id).await,
         Err(_) => false,
     };
     reply::empty(if canceled {
@@ -126,8 +126,8 @@ pub(super) async fn cancel(
     })
 }
 
-/// A stream before a promise before an answer.
-fn wanted(headers: &HeaderMap) -> ResponseMode {
+/// `Accept: text/event-stream` takes precedence over `Prefer: respond-async`.
+fn response_mode(headers: &HeaderMap) -> ResponseMode {
     if accepts(headers, "text/event-stream") {
         ResponseMode::Stream
     } else if prefers(headers, "respond-async") {
@@ -137,22 +137,22 @@ fn wanted(headers: &HeaderMap) -> ResponseMode {
     }
 }
 
-fn read(
+fn parse_submission(
     jobs: &JobService,
     body: &Bytes,
     headers: &HeaderMap,
     kind: JobKind,
     account: Account,
     url_id: Option<String>,
-    delivery: ResponseMode,
+    response_mode: ResponseMode,
 ) -> Result<Submission, ApiError> {
-    let envelope = Envelope::read(body)?;
-    if let (Some(in_url), Some(in_body)) = (&url_id, &envelope.id)
+    let request = CreateRequest::parse(body)?;
+    if let (Some(in_url), Some(in_body)) = (&url_id, &request.id)
         && in_url != in_body
     {
         return Err(ApiError::IdMismatch(kind));
     }
-    if kind == JobKind::Training && delivery == ResponseMode::Stream {
+    if kind == JobKind::Training && response_mode == ResponseMode::Stream {
         return Err(ApiError::TrainingStream);
     }
     let replay = if url_id.is_some() && !planted(Planted::RepeatedPut) {
@@ -162,22 +162,22 @@ fn read(
     };
     let id = url_id
         .as_deref()
-        .or(envelope.id.as_deref())
+        .or(request.id.as_deref())
         .map(JobId::parse)
         .transpose();
-    let id = id.map_err(|error| ApiError::BadId {
+    let id = id.map_err(|error| ApiError::InvalidId {
         error,
         in_url: replay == OnDuplicateId::Answer,
     })?;
-    let input = match envelope.input {
+    let input = match request.input {
         Some(raw) if raw.get() != "null" => slice_or_copy(body, raw.get()),
         Some(_) | None => Bytes::from_static(b"{}"),
     };
-    let webhook = envelope
+    let webhook = request
         .webhook
         .as_deref()
         .filter(|url| !url.is_empty())
-        .map(|url| webhook(jobs, url, &envelope, headers))
+        .map(|url| webhook(jobs, url, &request, headers))
         .transpose()?;
     let deadline = cancel_after(headers)?;
     Ok(Submission {
@@ -186,8 +186,8 @@ fn read(
         kind,
         input,
         webhook,
-        context: envelope.context.unwrap_or_default(),
-        delivery,
+        context: request.context.unwrap_or_default(),
+        delivery: response_mode,
         replay,
         deadline,
         api: Api::Cog,
@@ -199,14 +199,14 @@ fn read(
 fn webhook(
     jobs: &JobService,
     url: &str,
-    envelope: &Envelope<'_>,
+    request: &CreateRequest<'_>,
     headers: &HeaderMap,
 ) -> Result<Arc<Webhook>, Refusal> {
     let url = jobs
         .webhook_url(url)
         .inspect_err(|refusal| jobs.count_refusal(Api::Cog, refusal))?;
     let filter = EventFilter::only(
-        envelope
+        request
             .webhook_events_filter
             .iter()
             .map(|name| (*name).into()),

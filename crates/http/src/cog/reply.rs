@@ -1,4 +1,4 @@
-//! How the desk's answers and refusals are said in Cog's API: each status code and each body is here.
+//! Maps results and errors of the job service to responses of Cog's API: all status codes and bodies.
 //!
 //! Keys are in alphabetical order, as Cog writes them.
 
@@ -20,12 +20,12 @@ use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::parse_body::BodyParseError;
 pub(super) use crate::shared::response::json;
 
-/// The answer to a caller that waited.
+/// The response to a client that waited for the result.
 pub(super) fn finished(job: &Snapshot) -> Response {
     json(StatusCode::OK, result_body(job))
 }
 
-/// The answer to a caller that does not wait.
+/// The response to a client that does not wait.
 pub(super) fn accepted(id: &JobId) -> Response {
     json(
         StatusCode::ACCEPTED,
@@ -36,18 +36,18 @@ pub(super) fn accepted(id: &JobId) -> Response {
     )
 }
 
-/// A job as it is now, with its input.
+/// The current state of a job, with its input.
 pub(super) fn snapshot(status: StatusCode, job: &Snapshot) -> Response {
-    let mut body = JsonObjectWriter::with_capacity(room(job));
+    let mut body = JsonObjectWriter::with_capacity(capacity(job));
     body.maybe("error", job.error.as_deref())
         .field("id", &job.id)
         .raw("input", Some(&job.input));
-    json(status, rest(&mut body, job))
+    json(status, finish(&mut body, job))
 }
 
-/// A job with all that is known about it; Cog has no such answer, the names are those of its schema.
+/// All details of a job. Cog has no such response; the names are those of its schema.
 pub(super) fn details(job: &Snapshot) -> Response {
-    let mut body = JsonObjectWriter::with_capacity(room(job));
+    let mut body = JsonObjectWriter::with_capacity(capacity(job));
     body.maybe(
         "completed_at",
         job.completed_at.map(super::health::timestamp).as_deref(),
@@ -57,7 +57,7 @@ pub(super) fn details(job: &Snapshot) -> Response {
         .field("id", &job.id)
         .raw("input", Some(&job.input));
     body.field("logs", &job.logs)
-        .field("metrics", &Metrics(job))
+        .field("metrics", &ResultMetrics(job))
         .raw("output", job.output.as_ref());
     body.maybe(
         "started_at",
@@ -68,28 +68,31 @@ pub(super) fn details(job: &Snapshot) -> Response {
         Status::Succeeded if planted_now_and_then(Planted::StaleState) => Status::Processing,
         status => status,
     };
-    json(StatusCode::OK, body.field("status", word(status)).finish())
+    json(
+        StatusCode::OK,
+        body.field("status", status_name(status)).finish(),
+    )
 }
 
-/// A job as answers, webhooks and the last event of a stream tell it.
+/// The result of a job, as in responses, webhooks and the last event of a stream.
 pub(crate) fn result_body(job: &Snapshot) -> Bytes {
-    let mut body = JsonObjectWriter::with_capacity(room(job));
+    let mut body = JsonObjectWriter::with_capacity(capacity(job));
     body.maybe("error", job.error.as_deref())
         .field("id", &job.id);
-    rest(&mut body, job)
+    finish(&mut body, job)
 }
 
-fn rest(body: &mut JsonObjectWriter, job: &Snapshot) -> Bytes {
+fn finish(body: &mut JsonObjectWriter, job: &Snapshot) -> Bytes {
     body.field("logs", &job.logs)
-        .field("metrics", &Metrics(job))
+        .field("metrics", &ResultMetrics(job))
         .raw("output", job.output.as_ref());
-    body.field("status", word(job.status)).finish()
+    body.field("status", status_name(job.status)).finish()
 }
 
-/// What the model noted, and how long it took.
-struct Metrics<'a>(&'a Snapshot);
+/// The metrics of the model, and the run time.
+struct ResultMetrics<'a>(&'a Snapshot);
 
-impl Serialize for Metrics<'_> {
+impl Serialize for ResultMetrics<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(Snapshot {
             metrics,
@@ -109,12 +112,12 @@ impl Serialize for Metrics<'_> {
     }
 }
 
-fn room(job: &Snapshot) -> usize {
+fn capacity(job: &Snapshot) -> usize {
     job.output.as_ref().map_or(0, Bytes::len) + job.logs.len() + job.input.len()
 }
 
-/// A status in Cog's words.
-fn word(status: Status) -> &'static str {
+/// The name of a status in Cog's API.
+fn status_name(status: Status) -> &'static str {
     match status {
         Status::Queued | Status::Starting => "starting",
         Status::Processing => "processing",
@@ -124,56 +127,53 @@ fn word(status: Status) -> &'static str {
     }
 }
 
-/// `{}`
+/// A response with the body `{}`.
 pub(super) fn empty(status: StatusCode) -> Response {
     json(status, Bytes::from_static(b"{}"))
 }
 
-/// The answer on paths that nobody knows.
+/// The response on unknown paths.
 pub(super) async fn no_such_path(uri: Uri) -> Response {
     plain_error(
         StatusCode::NOT_FOUND,
-        &format!(
-            "there is nothing at `{}`; GET / lists what there is",
-            uri.path()
-        ),
+        &format!("no such path: `{}`; GET / lists the paths", uri.path()),
     )
 }
 
-/// The answer to methods that a path does not have. Those that it has are in `Allow`.
+/// The response to a method that the path does not support. The `Allow` header lists those that it does.
 pub(super) async fn no_such_method(method: Method, uri: Uri) -> Response {
     plain_error(
         StatusCode::METHOD_NOT_ALLOWED,
         &format!(
-            "`{}` cannot be asked with {method}; see the header `allow`",
+            "method {method} not allowed for `{}`; the `allow` header lists the allowed ones",
             uri.path()
         ),
     )
 }
 
-/// Everything that can be wrong with a request to this face, and what its caller is told.
+/// All errors of this API.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {
     #[error(transparent)]
     Body(#[from] BodyError),
     #[error(transparent)]
-    Envelope(#[from] BodyParseError),
+    Parse(#[from] BodyParseError),
     #[error("{} ID must match the ID supplied in the URL", .0.as_str())]
     IdMismatch(JobKind),
     #[error("{error}")]
-    BadId { error: InvalidJobId, in_url: bool },
+    InvalidId { error: InvalidJobId, in_url: bool },
     #[error(transparent)]
-    BadDeadline(#[from] InvalidCancelAfter),
+    InvalidCancelAfter(#[from] InvalidCancelAfter),
     #[error("Training endpoints do not support streaming responses.")]
     TrainingStream,
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error("Too many stream subscribers")]
     TooManyReaders,
-    #[error("there is no prediction with the id `{0}`, or it was over too long ago to be kept")]
-    Unknown(String),
-    #[error("the path is not UTF-8 when its `%` escapes are read")]
-    UnreadablePath,
+    #[error("unknown prediction `{0}`; it does not exist, or its record has expired")]
+    UnknownJob(String),
+    #[error("the path is not UTF-8 after decoding its `%` escapes")]
+    PathNotUtf8,
     #[error("OpenAPI schema not available")]
     NoSchema,
 }
@@ -183,22 +183,22 @@ impl IntoResponse for ApiError {
         use StatusCode as S;
         let text = self.to_string();
         let plain = |status| plain_error(status, &text);
-        let at = |status, place: &[&str]| details_of(status, &[Detail::of(place, &text)]);
+        let at = |status, location: &[&str]| details_of(status, &[Detail::of(location, &text)]);
         match self {
             Self::Body(error) => error.reason().tag(plain(error.status())),
-            Self::Envelope(BodyParseError::Syntax(_) | BodyParseError::Unreadable(_)) => {
+            Self::Parse(BodyParseError::Syntax(_) | BodyParseError::Unreadable(_)) => {
                 at(S::BAD_REQUEST, &["body"])
             }
-            Self::Envelope(BodyParseError::Shape(_)) => at(S::UNPROCESSABLE_ENTITY, &["body"]),
-            Self::IdMismatch(_) | Self::BadId { in_url: false, .. } => {
+            Self::Parse(BodyParseError::Shape(_)) => at(S::UNPROCESSABLE_ENTITY, &["body"]),
+            Self::IdMismatch(_) | Self::InvalidId { in_url: false, .. } => {
                 at(S::UNPROCESSABLE_ENTITY, &["body", "id"])
             }
-            Self::BadId { in_url: true, .. } => at(S::UNPROCESSABLE_ENTITY, &["path", "id"]),
-            Self::BadDeadline(_) => at(S::UNPROCESSABLE_ENTITY, &["header", CANCEL_AFTER]),
+            Self::InvalidId { in_url: true, .. } => at(S::UNPROCESSABLE_ENTITY, &["path", "id"]),
+            Self::InvalidCancelAfter(_) => at(S::UNPROCESSABLE_ENTITY, &["header", CANCEL_AFTER]),
             Self::TrainingStream => plain(S::NOT_ACCEPTABLE),
             Self::TooManyReaders => plain(S::TOO_MANY_REQUESTS),
-            Self::Unknown(_) => plain(S::NOT_FOUND),
-            Self::UnreadablePath => plain(S::BAD_REQUEST),
+            Self::UnknownJob(_) => plain(S::NOT_FOUND),
+            Self::PathNotUtf8 => plain(S::BAD_REQUEST),
             Self::NoSchema => plain(S::SERVICE_UNAVAILABLE),
             Self::Refused(refusal) => refused(&refusal),
         }
@@ -211,7 +211,7 @@ fn refused(refusal: &Refusal) -> Response {
             health: Health::Defunct,
         } => failed(
             StatusCode::SERVICE_UNAVAILABLE,
-            "The model's process has died, again and again or for good. GET /health-check says why.",
+            "The model's process has died and was not replaced. GET /health-check returns the cause.",
         ),
         Refusal::NotReady {
             health:

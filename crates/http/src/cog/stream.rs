@@ -1,4 +1,4 @@
-//! Server-sent events: a job as it happens.
+//! Server-sent events: the progress of a job.
 
 use std::time::Duration;
 
@@ -15,25 +15,25 @@ use super::reply;
 use crate::replicate::CrossApiView;
 use crate::shared::response::event_stream;
 
-/// A comment is sent after this much silence, so that nobody in between hangs up.
+/// A comment is sent after this much silence, so that no proxy closes the connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The answer that follows a job to its end. With a teller the job may have come by another face.
-pub(super) fn answer(reader: StreamReader, teller: Option<CrossApiView>) -> Response {
+/// The response that follows a job to its end. `view` is for a job that another API may have created.
+pub(super) fn response(reader: StreamReader, view: Option<CrossApiView>) -> Response {
     if let Some(skipped) = reader.truncated() {
         let body = error_frame("SSE stream replay truncated; events were dropped", skipped);
         return event_stream(Body::from(body));
     }
-    let frames = stream::unfold((reader, teller), |(mut reader, teller)| async move {
+    let frames = stream::unfold((reader, view), |(mut reader, view)| async move {
         let frames = match tokio::time::timeout(KEEP_ALIVE, reader.next()).await {
             Err(_) => Bytes::from_static(b": keep-alive\n\n"),
             Ok(None) => return None,
             Ok(Some(StreamBatch::Events(events))) => {
                 let job = reader.job();
-                match &teller {
+                match &view {
                     None => frames(job.id(), &events, || reply::result_body(&job.snapshot())),
-                    Some(teller) => frames(job.id(), &told(events, job, teller), || {
-                        reply::result_body(&teller.snapshot(job))
+                    Some(view) => frames(job.id(), &render(events, job, view), || {
+                        reply::result_body(&view.snapshot(job))
                     }),
                 }
             }
@@ -41,22 +41,22 @@ pub(super) fn answer(reader: StreamReader, teller: Option<CrossApiView>) -> Resp
                 error_frame("SSE stream lagged; events were dropped", skipped)
             }
         };
-        Some((Ok::<_, std::convert::Infallible>(frames), (reader, teller)))
+        Some((Ok::<_, std::convert::Infallible>(frames), (reader, view)))
     });
     event_stream(Body::from_stream(frames))
 }
 
-fn told(mut events: Vec<StreamEvent>, job: &Job, teller: &CrossApiView) -> Vec<StreamEvent> {
+fn render(mut events: Vec<StreamEvent>, job: &Job, view: &CrossApiView) -> Vec<StreamEvent> {
     for event in &mut events {
         if let StreamEvent::Output { chunk, .. } = event {
-            *chunk = teller.value(job, chunk);
+            *chunk = view.value(job, chunk);
         }
     }
     events
 }
 
-/// All events that are ready in one piece: one write to the socket. `result` is asked for once the job
-/// is over.
+/// All events that are ready, in one piece: one write to the socket. `result` is called for the event
+/// that ends the job.
 pub(super) fn frames(job: &JobId, events: &[StreamEvent], result: impl Fn() -> Bytes) -> Bytes {
     let mut out = BytesMut::with_capacity(64 * events.len());
     for event in events {
@@ -64,7 +64,7 @@ pub(super) fn frames(job: &JobId, events: &[StreamEvent], result: impl Fn() -> B
             StreamEvent::Start => frame(
                 &mut out,
                 "start",
-                &Start {
+                &StartEvent {
                     id: job,
                     status: "processing",
                 },
@@ -78,12 +78,12 @@ pub(super) fn frames(job: &JobId, events: &[StreamEvent], result: impl Fn() -> B
                 out.put_slice(b"}\n\n");
             }
             StreamEvent::Log { source, text } => {
-                frame(&mut out, "log", &Log { data: text, source })
+                frame(&mut out, "log", &LogEvent { data: text, source })
             }
             StreamEvent::Metric(metric) => frame(
                 &mut out,
                 "metric",
-                &Metric {
+                &MetricEvent {
                     mode: metric.mode,
                     name: &metric.name,
                     value: &metric.value,
@@ -104,11 +104,12 @@ fn frame(out: &mut BytesMut, event: &str, data: &impl Serialize) {
     out.put_slice(event.as_bytes());
     out.put_slice(b"\ndata: ");
     serde_json::to_writer(out.writer(), data)
-        .expect("our events have string keys and memory never fails to write");
+        .expect("the events have string keys and writing to memory cannot fail");
     out.put_slice(b"\n\n");
 }
 
-/// A line break in JSON is only ever white space between tokens, and would end the event's data.
+/// Replaces line breaks, which would end the data of the event. In JSON they are only white space
+/// between tokens.
 fn put_one_line(out: &mut BytesMut, json: &[u8]) {
     if json.contains(&b'\n') || json.contains(&b'\r') {
         out.extend(json.iter().map(|byte| {
@@ -125,31 +126,31 @@ fn put_one_line(out: &mut BytesMut, json: &[u8]) {
 
 fn error_frame(error: &'static str, skipped: usize) -> Bytes {
     let mut out = BytesMut::new();
-    frame(&mut out, "error", &Failure { error, skipped });
+    frame(&mut out, "error", &StreamErrorEvent { error, skipped });
     out.freeze()
 }
 
 #[derive(Serialize)]
-struct Start<'a> {
+struct StartEvent<'a> {
     id: &'a JobId,
     status: &'static str,
 }
 
 #[derive(Serialize)]
-struct Log<'a> {
+struct LogEvent<'a> {
     data: &'a str,
     source: &'a tidegate_core::LogSource,
 }
 
 #[derive(Serialize)]
-struct Metric<'a> {
+struct MetricEvent<'a> {
     mode: MetricMode,
     name: &'a str,
     value: &'a serde_json::Value,
 }
 
 #[derive(Serialize)]
-struct Failure {
+struct StreamErrorEvent {
     error: &'static str,
     skipped: usize,
 }

@@ -1,4 +1,4 @@
-//! The requests of the Cog API, to the letter.
+//! The requests of the Cog API.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,14 +11,14 @@ use crate::shared::parse_body::{BodyParseError, WebhookEventName, parse_object};
 /// The body of a create request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "an object like {\"input\": {…}}")]
-pub(crate) struct Envelope<'a> {
+pub(crate) struct CreateRequest<'a> {
     #[serde(borrow, default)]
     pub(crate) id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub(crate) input: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(crate) webhook: Option<Cow<'a, str>>,
-    /// Absent means all; `null` is an error in Cog and so here.
+    /// Absent means all; `null` is an error, as in Cog.
     #[serde(default = "all_events")]
     pub(crate) webhook_events_filter: Vec<WebhookEventName>,
     #[serde(default)]
@@ -34,9 +34,9 @@ fn all_events() -> Vec<WebhookEventName> {
     ]
 }
 
-impl<'a> Envelope<'a> {
-    /// Reads a body; an empty one is an empty envelope.
-    pub(crate) fn read(body: &'a [u8]) -> Result<Self, BodyParseError> {
+impl<'a> CreateRequest<'a> {
+    /// Parses a body; an empty one is an empty request.
+    pub(crate) fn parse(body: &'a [u8]) -> Result<Self, BodyParseError> {
         Ok(parse_object(body)?.unwrap_or_else(|| Self {
             webhook_events_filter: all_events(),
             ..Self::default()
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_and_syntax_are_told_apart() {
+    fn shape_and_syntax_errors_are_distinguished() {
         for shape in [
             r#"{"id":5}"#,
             "[]",
@@ -61,7 +61,7 @@ mod tests {
         ] {
             assert!(
                 matches!(
-                    Envelope::read(shape.as_bytes()),
+                    CreateRequest::parse(shape.as_bytes()),
                     Err(BodyParseError::Shape(_))
                 ),
                 "{shape}"
@@ -70,7 +70,7 @@ mod tests {
         for syntax in ["{", "{]", "hello", "{} x", "[1"] {
             assert!(
                 matches!(
-                    Envelope::read(syntax.as_bytes()),
+                    CreateRequest::parse(syntax.as_bytes()),
                     Err(BodyParseError::Syntax(_))
                 ),
                 "{syntax}"
@@ -79,19 +79,19 @@ mod tests {
     }
 
     #[test]
-    fn absent_and_null_are_the_same_for_what_may_be_null() {
+    fn absent_and_null_fields_are_the_same() {
         for body in [
             "",
             " \n",
             "{}",
             r#"{"id":null,"input":null,"webhook":null,"other":[1]}"#,
         ] {
-            let envelope = Envelope::read(body.as_bytes()).unwrap();
+            let request = CreateRequest::parse(body.as_bytes()).unwrap();
             assert!(
-                envelope.id.is_none() && envelope.input.is_none_or(|input| input.get() == "null"),
+                request.id.is_none() && request.input.is_none_or(|input| input.get() == "null"),
                 "{body}"
             );
-            assert_eq!(envelope.webhook_events_filter.len(), 4);
+            assert_eq!(request.webhook_events_filter.len(), 4);
         }
     }
 }

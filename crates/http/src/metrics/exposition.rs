@@ -1,4 +1,4 @@
-//! The two formats in which metrics are read: OpenMetrics, and the older one of Prometheus.
+//! Writes metrics in the two exposition formats: OpenMetrics, and the older text format of Prometheus.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 
 use super::families::{FAMILIES, MetricFamily, MetricKind, MetricValue, Sample};
 
-/// How metrics are written.
+/// An exposition format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     OpenMetrics,
@@ -67,7 +67,7 @@ impl Collector for CollectedMetrics {
     }
 }
 
-/// The encoder takes the values of labels as they are.
+/// Escapes the value of a label, which the encoder does not do.
 fn escaped(value: &str) -> String {
     value
         .replace('\\', "\\\\")
@@ -89,7 +89,7 @@ fn encode(metric: &mut MetricEncoder<'_>, value: &MetricValue) -> Result<(), fmt
     }
 }
 
-/// OpenMetrics names a family of counters without the `_total` of its samples.
+/// The name of a family in OpenMetrics: of a counter, without the `_total` of its samples.
 fn openmetrics_name(family: &MetricFamily) -> &'static str {
     match family.kind {
         MetricKind::Counter => family.name.strip_suffix("_total").unwrap_or(family.name),
@@ -97,25 +97,26 @@ fn openmetrics_name(family: &MetricFamily) -> &'static str {
     }
 }
 
-/// In the older format a family of counters has the name of its samples, and nothing marks the end.
+/// Converts OpenMetrics to the text format of Prometheus, where a family of counters has the name of its
+/// samples and nothing marks the end.
 fn to_prometheus(text: &str) -> String {
     let counters: HashSet<&str> = FAMILIES
         .iter()
         .filter(|family| family.kind == MetricKind::Counter)
         .map(openmetrics_name)
         .collect();
-    let mut older = String::with_capacity(text.len() + 1024);
+    let mut out = String::with_capacity(text.len() + 1024);
     for line in text.lines().filter(|line| *line != "# EOF") {
         let mut words = line.splitn(4, ' ');
         match (words.next(), words.next(), words.next(), words.next()) {
             (Some("#"), Some(what), Some(name), Some(rest)) if counters.contains(name) => {
-                older.extend(["# ", what, " ", name, "_total ", rest]);
+                out.extend(["# ", what, " ", name, "_total ", rest]);
             }
-            _ => older.push_str(line),
+            _ => out.push_str(line),
         }
-        older.push('\n');
+        out.push('\n');
     }
-    older
+    out
 }
 
 #[cfg(test)]
@@ -129,7 +130,7 @@ mod tests {
             FAMILIES
                 .iter()
                 .find(|family| family.name == name)
-                .expect("it is listed")
+                .expect("the family exists")
         };
         let histogram = Histogram::new(&[0.5]);
         histogram.observe(0.25);

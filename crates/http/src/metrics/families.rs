@@ -1,6 +1,6 @@
-//! The metrics: each family once, with what it means and where its numbers come from.
+//! The list of all metric families, each with its help text and the source of its samples.
 //!
-//! `docs/reference/metrics.md` lists the same ones; a test compares the two.
+//! `docs/reference/metrics.md` has the same list; a test compares the two.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::MetricSources;
 use super::exposition::CollectedMetrics;
 use super::process_stats::ProcessStats;
 
-/// A metric by all its labels.
+/// A metric family: a name and its samples for all label values.
 pub(super) struct MetricFamily {
     pub(super) name: &'static str,
     pub(super) kind: MetricKind,
@@ -40,17 +40,17 @@ pub(super) type Sample = (Vec<(&'static str, String)>, MetricValue);
 
 #[derive(Debug)]
 pub(super) enum MetricValue {
-    /// Of a counter.
+    /// The value of a counter.
     Counter(u64),
-    /// Of a counter of something that is not counted in pieces.
+    /// The value of a counter that is not an integer.
     FloatCounter(f64),
-    /// Of a gauge.
+    /// The value of a gauge.
     Gauge(f64),
-    /// Of a histogram.
+    /// The value of a histogram.
     Histogram(HistogramSnapshot),
 }
 
-/// Everything at one moment.
+/// The state from which all samples of one scrape are computed.
 struct MetricSnapshot<'a> {
     models: Vec<ModelMetrics>,
     process: ProcessStats,
@@ -66,11 +66,11 @@ struct ModelMetrics {
     report: HealthReport,
 }
 
-/// Looks at everything.
+/// Collects the samples of all families.
 pub(super) fn collect(sources: &MetricSources) -> CollectedMetrics {
     let mut models: Vec<ModelMetrics> = Vec::new();
     for jobs in (sources.job_services)() {
-        // Versions of one model have one meter and one queue, and each its own processes.
+        // The versions of a model share its counters and its queue; each has its own processes.
         match models
             .iter_mut()
             .find(|model| model.name == jobs.target().model)
@@ -132,11 +132,11 @@ const fn histogram(
     }
 }
 
-/// All of them, in the order in which they are written.
+/// All families, in the order in which they are written.
 pub(super) const FAMILIES: &[MetricFamily] = &[
     counter(
         "tidegate_jobs_accepted_total",
-        "Jobs that were taken in",
+        "Accepted jobs",
         |snapshot| {
             snapshot.counters(|meter| {
                 meter
@@ -150,16 +150,16 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     counter(
         "tidegate_jobs_finished_total",
-        "Jobs that are over, by how they ended",
+        "Ended jobs, by status",
         |snapshot| {
             snapshot.counters(|meter| {
-                let words = |api: &'static str, kind, status| {
+                let labels = |api: &'static str, kind, status| {
                     vec![("face", api), ("kind", kind), ("status", status)]
                 };
                 meter
                     .finished_jobs()
                     .map(|(api, kind, status, n)| {
-                        (words(api.as_str(), kind.as_str(), status.as_str()), n)
+                        (labels(api.as_str(), kind.as_str(), status.as_str()), n)
                     })
                     .collect()
             })
@@ -167,7 +167,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     counter(
         "tidegate_jobs_refused_total",
-        "Requests for a job that were not taken, by the reason",
+        "Refused jobs, by reason",
         |snapshot| {
             snapshot.counters(|meter| {
                 meter
@@ -181,7 +181,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     gauge(
         "tidegate_jobs_waiting",
-        "Jobs that were accepted and wait for a slot",
+        "Accepted jobs that wait for a slot",
         |snapshot| snapshot.gauges(|model| Some(model.queue.all.waiting as f64)),
     ),
     gauge(
@@ -191,7 +191,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     gauge(
         "tidegate_job_oldest_wait_seconds",
-        "How long the oldest of the waiting jobs has waited; 0 if none waits",
+        "How long the oldest waiting job has waited; 0 if no job waits",
         |snapshot| {
             snapshot.gauges(|model| {
                 Some(
@@ -206,25 +206,25 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     histogram(
         "tidegate_job_wait_seconds",
-        "From the acceptance of a job to the moment when the model began",
+        "Time from the acceptance of a job to its begin in the model",
         |snapshot| snapshot.histograms(|meter| &meter.wait),
     ),
     histogram(
         "tidegate_job_run_seconds",
-        "From the moment when the model began to the end of the job",
+        "Time from the begin of a job in the model to its end",
         |snapshot| snapshot.histograms(|meter| &meter.run),
     ),
     gauge(
         "tidegate_slots",
-        "Jobs that can run at once now",
+        "Jobs that can run concurrently now",
         |snapshot| snapshot.gauges(|model| Some(model.pool.slots as f64)),
     ),
-    gauge("tidegate_slots_free", "Slots that no job has", |snapshot| {
+    gauge("tidegate_slots_free", "Slots without a job", |snapshot| {
         snapshot.gauges(|model| Some(model.pool.free as f64))
     }),
     gauge(
         "tidegate_model_health",
-        "1 for the state that the model is in, 0 for the others",
+        "1 for the current state of the model, 0 for the others",
         |snapshot| {
             let states = |model: &ModelMetrics| {
                 let is = |state: Health| {
@@ -249,7 +249,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     gauge(
         "tidegate_model_setup_seconds",
-        "How long the first setup of the model took; absent until it is over",
+        "Duration of the first setup of the model; absent until it has ended",
         |snapshot| {
             snapshot.gauges(|model| {
                 let setup = model.report.setup.as_ref()?;
@@ -259,7 +259,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     gauge(
         "tidegate_children",
-        "Processes of the model, by how they are",
+        "Processes of the model, by state",
         |snapshot| {
             let states = |model: &ModelMetrics| {
                 let count = |state: ProcessState| {
@@ -284,7 +284,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     gauge(
         "tidegate_child_memory_bytes",
-        "Memory that a process of the model holds, without processes that it has started",
+        "Resident memory of a process of the model, without the processes that it started",
         |snapshot| {
             let children = |model: &ModelMetrics| {
                 let memory = model
@@ -306,7 +306,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     counter(
         "tidegate_child_restarts_total",
-        "Processes of the model that were started in the place of another",
+        "Processes of the model that were started to replace another",
         |snapshot| {
             let restarts =
                 |model: &ModelMetrics| model.pool.children.iter().map(|child| child.restarts).sum();
@@ -319,7 +319,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     counter(
         "tidegate_child_deaths_total",
-        "Processes of the model that died, by the cause",
+        "Processes of the model that died, by cause",
         |snapshot| {
             let deaths = |model: &ModelMetrics| {
                 let each = model.pool.deaths.iter();
@@ -336,7 +336,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     counter(
         "tidegate_webhook_attempts_total",
-        "Times that a webhook was sent, by what came of it",
+        "Attempts to send a webhook, by result",
         |snapshot| {
             snapshot.counters(|meter| {
                 meter
@@ -349,32 +349,32 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     histogram(
         "tidegate_webhook_attempt_seconds",
-        "How long a receiver took to answer, or was waited for",
+        "Time until the receiver of a webhook responded or the attempt ended",
         |snapshot| snapshot.histograms(|meter| &meter.attempt_time),
     ),
     gauge(
         "tidegate_webhooks_waiting",
-        "Webhooks that wait to be sent again",
+        "Webhooks that wait for a retry",
         |snapshot| snapshot.gauges(|model| Some(model.jobs.deliveries_waiting() as f64)),
     ),
     counter(
         "tidegate_webhooks_given_up_total",
-        "Last webhooks of jobs that were not taken and are not sent any more",
+        "Last webhooks of jobs that were not delivered and are not retried any more",
         |snapshot| snapshot.counters(|meter| vec![(vec![], meter.given_up.get())]),
     ),
     histogram(
         "tidegate_store_commit_seconds",
-        "How long a commit of the store took, the sync to the disk included",
+        "Duration of a commit of the store, including the sync to the disk",
         |snapshot| snapshot.store(|store| &store.commit_seconds),
     ),
     histogram(
         "tidegate_store_commit_changes",
-        "Changes that were committed together",
+        "Changes per commit of the store",
         |snapshot| snapshot.store(|store| &store.commit_changes),
     ),
     counter(
         "tidegate_http_responses_total",
-        "Requests that were answered, by what they were for and by the class of the status",
+        "Responses, by requested resource and status class",
         |snapshot| {
             let labels = |api, resource, status| {
                 [("face", api), ("resource", resource), ("status", status)]
@@ -393,7 +393,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     counter(
         "tidegate_http_refused_total",
-        "Requests that were turned away before a model was asked, by the reason",
+        "Requests that were refused before a model was selected, by reason",
         |snapshot| {
             let labels = |reason| vec![owned(("reason", reason))];
             snapshot
@@ -406,7 +406,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     counter(
         "tidegate_http_full_total",
-        "Times that there was no room for another connection, so that others had to wait",
+        "Times that the connection limit was reached, so that new connections had to wait",
         |snapshot| {
             unlabeled(Some(MetricValue::Counter(
                 snapshot.sources.request_metrics.connections_full.get(),
@@ -415,7 +415,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     gauge(
         "tidegate_build_info",
-        "Always 1; the labels say what was built from what",
+        "Always 1; the labels identify the build",
         |snapshot| {
             let build = &snapshot.sources.build;
             let labels = [
@@ -428,7 +428,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     gauge(
         "process_start_time_seconds",
-        "When the server was started, in seconds since 1970",
+        "Start time of the server, in seconds since 1970",
         |snapshot| {
             unlabeled(Some(MetricValue::Gauge(
                 snapshot.sources.started_at.as_microsecond() as f64 / 1e6,
@@ -437,36 +437,36 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     ),
     gauge(
         "process_resident_memory_bytes",
-        "Memory that the server holds, without the processes of the model",
+        "Resident memory of the server, without the processes of the models",
         |snapshot| unlabeled(snapshot.process.memory.map(MetricValue::Gauge)),
     ),
     gauge(
         "process_open_fds",
-        "File descriptors that the server has open",
+        "Open file descriptors of the server",
         |snapshot| unlabeled(snapshot.process.descriptors.map(MetricValue::Gauge)),
     ),
     gauge(
         "process_max_fds",
-        "File descriptors that the server may have",
+        "Limit of open file descriptors",
         |snapshot| unlabeled(snapshot.process.max_descriptors.map(MetricValue::Gauge)),
     ),
     counter(
         "process_cpu_seconds_total",
-        "Processor time that the server has used",
-        |snapshot| unlabeled(snapshot.process.processor.map(MetricValue::FloatCounter)),
+        "Processor time used by the server",
+        |snapshot| unlabeled(snapshot.process.cpu_seconds.map(MetricValue::FloatCounter)),
     ),
 ];
 
-/// Words and a number, of one model.
+/// The labels and values of a counter, for one model.
 type LabeledCounts = Vec<(Vec<(&'static str, &'static str)>, u64)>;
 
 impl MetricSnapshot<'_> {
     fn counters(&self, count: impl Fn(&JobMetrics) -> LabeledCounts) -> Vec<Sample> {
         let each = |model: &ModelMetrics| {
-            let counted = count(model.jobs.metrics());
-            counted
+            let counts = count(model.jobs.metrics());
+            counts
                 .into_iter()
-                .map(|(words, n)| (model.labels(&words), MetricValue::Counter(n)))
+                .map(|(labels, n)| (model.labels(&labels), MetricValue::Counter(n)))
                 .collect::<Vec<_>>()
         };
         self.models.iter().flat_map(each).collect()

@@ -1,5 +1,5 @@
-//! `GET /metrics`: what Prometheus reads. Counters are kept where things happen; everything that is a state
-//! is asked for when somebody looks, so that it cannot differ from the truth.
+//! `GET /metrics`: the metrics for Prometheus. Counters are incremented where events happen; gauges are
+//! computed for each scrape, so that they cannot differ from the current state.
 
 mod exposition;
 mod families;
@@ -24,21 +24,21 @@ use crate::request_metrics::RequestMetrics;
 use crate::shared::header_lists::accepts;
 use exposition::Format;
 
-/// What is shown.
+/// Where the values of the metrics come from.
 pub struct MetricSources {
-    /// The job_services.
+    /// The job services.
     pub job_services: JobServices,
-    /// The requests.
+    /// The counters of requests.
     pub request_metrics: Arc<RequestMetrics>,
-    /// The store, if there is one.
+    /// The counters of the store, if there is one.
     pub store: Option<Arc<StoreMeter>>,
-    /// What was built.
+    /// The version of this build.
     pub build: BuildInfo,
-    /// When the server was started.
+    /// When the server started.
     pub started_at: Timestamp,
 }
 
-/// The face.
+/// The route of the metrics.
 pub fn routes(sources: MetricSources) -> Router {
     let show = get(show).route_layer(from_fn(require_operator));
     Router::new()
@@ -52,11 +52,11 @@ async fn show(State(sources): State<Arc<MetricSources>>, headers: HeaderMap) -> 
     } else {
         Format::Prometheus
     };
-    // The system is asked about processes, which takes a moment.
-    let written =
+    // Reading /proc blocks.
+    let text =
         tokio::task::spawn_blocking(move || exposition::write(families::collect(&sources), format))
             .await;
-    let Ok(Ok(body)) = written else {
+    let Ok(Ok(body)) = text else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     let mut response = body.into_response();

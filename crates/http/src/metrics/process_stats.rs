@@ -1,17 +1,17 @@
-//! What the system knows about this process.
+//! Memory, file descriptors and cpu_seconds time of this process, from `/proc`.
 
 use std::fs;
 
-/// Processor time is counted in hundredths of a second on every Linux that we run on.
+/// Clock ticks per second: 100 on every supported Linux.
 const TICKS: f64 = 100.0;
 
-/// This process at one moment; what the system does not tell is absent.
+/// The statistics of this process; a value that cannot be read is absent.
 #[derive(Debug, Default)]
 pub(super) struct ProcessStats {
     pub(super) memory: Option<f64>,
     pub(super) descriptors: Option<f64>,
     pub(super) max_descriptors: Option<f64>,
-    pub(super) processor: Option<f64>,
+    pub(super) cpu_seconds: Option<f64>,
 }
 
 impl ProcessStats {
@@ -20,7 +20,7 @@ impl ProcessStats {
             memory: memory(),
             descriptors: descriptors(),
             max_descriptors: max_descriptors(),
-            processor: processor(),
+            cpu_seconds: cpu_seconds(),
         }
     }
 }
@@ -38,7 +38,7 @@ fn memory() -> Option<f64> {
 }
 
 fn descriptors() -> Option<f64> {
-    // The one that reads the folder is not counted.
+    // Without the descriptor that reads the directory.
     Some(
         fs::read_dir("/proc/self/fd")
             .ok()?
@@ -55,9 +55,9 @@ fn max_descriptors() -> Option<f64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-fn processor() -> Option<f64> {
+fn cpu_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program, in parentheses, may hold anything.
+    // The name of the program, in parentheses, may contain any character.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<f64>().ok();
     Some((next()? + next()?) / TICKS)
@@ -68,14 +68,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_tells_about_us() {
+    fn all_statistics_are_read() {
         let process = ProcessStats::read();
         assert!(process.memory.is_some_and(|bytes| bytes > 1e6));
         assert!(process.descriptors.is_some_and(|count| count >= 3.0));
         assert!(process.max_descriptors > process.descriptors);
         assert!(
             process
-                .processor
+                .cpu_seconds
                 .is_some_and(|seconds| (0.0..1e6).contains(&seconds))
         );
     }
