@@ -1,6 +1,6 @@
-//! The edge from outside: raw bytes on a socket, in front of a small router.
+//! Tests of the edge from outside: raw bytes on a socket, with a small router behind the edge.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod framing;
 mod limits;

@@ -1,4 +1,4 @@
-//! A server for one test, and a caller that speaks in bytes.
+//! A server for one test, and a client that sends raw bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,41 +16,41 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Every wait of a test ends.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The limit of every wait in a test.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) struct Server {
     address: SocketAddr,
     stop: CancellationToken,
-    goodbye: CancellationToken,
+    abort: CancellationToken,
     tasks: TaskTracker,
-    /// One message for each request to `/slow` that has begun, and one when it is dropped.
-    pub(crate) slow: mpsc::UnboundedReceiver<&'static str>,
+    /// `started` for each request to `/slow`, and `dropped` when its handler is dropped.
+    pub(crate) slow_events: mpsc::UnboundedReceiver<&'static str>,
     release: CancellationToken,
 }
 
 #[derive(Clone)]
-struct Slow {
-    said: mpsc::UnboundedSender<&'static str>,
+struct SlowHandler {
+    events: mpsc::UnboundedSender<&'static str>,
     release: CancellationToken,
 }
 
-struct Dropped(mpsc::UnboundedSender<&'static str>);
+struct SendOnDrop(mpsc::UnboundedSender<&'static str>);
 
-impl Drop for Dropped {
+impl Drop for SendOnDrop {
     fn drop(&mut self) {
-        self.0.send("over").ok();
+        self.0.send("dropped").ok();
     }
 }
 
-async fn slow(State(slow): State<Slow>) -> &'static str {
-    let _dropped = Dropped(slow.said.clone());
-    slow.said.send("begun").ok();
+async fn slow(State(slow): State<SlowHandler>) -> &'static str {
+    let _on_drop = SendOnDrop(slow.events.clone());
+    slow.events.send("started").ok();
     slow.release.cancelled().await;
     "slow"
 }
 
-pub(crate) fn edge() -> EdgeConfig {
+pub(crate) fn config() -> EdgeConfig {
     EdgeConfig {
         max_connections: 100,
         header_timeout: Duration::from_secs(30),
@@ -60,9 +60,9 @@ pub(crate) fn edge() -> EdgeConfig {
 }
 
 impl Server {
-    pub(crate) async fn start(edge: EdgeConfig) -> Self {
-        let (said, heard) = mpsc::unbounded_channel();
-        let (stop, goodbye, release) = (
+    pub(crate) async fn start(config: EdgeConfig) -> Self {
+        let (events, slow_events) = mpsc::unbounded_channel();
+        let (stop, abort, release) = (
             CancellationToken::new(),
             CancellationToken::new(),
             CancellationToken::new(),
@@ -75,39 +75,40 @@ impl Server {
                 post(|| async { (StatusCode::UNAUTHORIZED, "denied") }),
             )
             .route("/slow", get(slow))
-            .with_state(Slow {
-                said,
+            .with_state(SlowHandler {
+                events,
                 release: release.clone(),
             });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let tasks = TaskTracker::new();
-        tasks.spawn(serve(listener, router, edge, stop.clone(), goodbye.clone()));
+        tasks.spawn(serve(listener, router, config, stop.clone(), abort.clone()));
         tasks.close();
         Self {
             address,
             stop,
-            goodbye,
+            abort,
             tasks,
-            slow: heard,
+            slow_events,
             release,
         }
     }
 
-    pub(crate) async fn connect(&self) -> Caller {
-        Caller(TcpStream::connect(self.address).await.unwrap())
+    pub(crate) async fn connect(&self) -> Client {
+        Client(TcpStream::connect(self.address).await.unwrap())
     }
 
-    /// All that is answered to these bytes until the server hangs up.
-    pub(crate) async fn ask(&self, bytes: impl AsRef<[u8]>) -> String {
-        let mut caller = self.connect().await;
-        caller.send(bytes).await;
-        caller.rest().await
+    /// Sends these bytes and returns everything that the server sends until it closes the connection.
+    pub(crate) async fn exchange(&self, bytes: impl AsRef<[u8]>) -> String {
+        let mut client = self.connect().await;
+        client.send(bytes).await;
+        client.read_to_end().await
     }
 
-    pub(crate) async fn heard(&mut self, what: &str) {
-        let said = tokio::time::timeout(PATIENCE, self.slow.recv()).await;
-        assert_eq!(said.expect("in time"), Some(what));
+    /// Waits for the next event of `/slow`.
+    pub(crate) async fn expect_event(&mut self, expected: &str) {
+        let event = tokio::time::timeout(TIMEOUT, self.slow_events.recv()).await;
+        assert_eq!(event.expect("an event in time"), Some(expected));
     }
 
     pub(crate) fn release(&self) {
@@ -118,26 +119,26 @@ impl Server {
         self.stop.cancel();
     }
 
-    pub(crate) fn say_goodbye(&self) {
-        self.goodbye.cancel();
+    pub(crate) fn abort(&self) {
+        self.abort.cancel();
     }
 
-    pub(crate) async fn ended(&self) {
-        tokio::time::timeout(PATIENCE, self.tasks.wait())
+    pub(crate) async fn wait_for_end(&self) {
+        tokio::time::timeout(TIMEOUT, self.tasks.wait())
             .await
-            .expect("the server ends");
+            .expect("the server ends in time");
     }
 }
 
-pub(crate) struct Caller(TcpStream);
+pub(crate) struct Client(TcpStream);
 
-impl Caller {
+impl Client {
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).await.unwrap();
     }
 
-    /// Sends in pieces of this many bytes, each in a packet of its own.
-    pub(crate) async fn dribble(&mut self, bytes: impl AsRef<[u8]>, piece: usize) {
+    /// Sends in pieces of this many bytes, each in its own packet.
+    pub(crate) async fn send_in_pieces(&mut self, bytes: impl AsRef<[u8]>, piece: usize) {
         self.0.set_nodelay(true).unwrap();
         for piece in bytes.as_ref().chunks(piece) {
             self.send(piece).await;
@@ -145,37 +146,42 @@ impl Caller {
         }
     }
 
-    /// Reads until these words have come.
-    pub(crate) async fn read_until(&mut self, words: &str) -> String {
+    /// Reads until this text has arrived.
+    pub(crate) async fn read_until(&mut self, text: &str) -> String {
         let mut all = Vec::new();
-        while !String::from_utf8_lossy(&all).contains(words) {
+        while !String::from_utf8_lossy(&all).contains(text) {
             let mut piece = [0; 1024];
-            let len = tokio::time::timeout(PATIENCE, self.0.read(&mut piece))
+            let len = tokio::time::timeout(TIMEOUT, self.0.read(&mut piece))
                 .await
-                .expect("an answer in time")
+                .expect("a response in time")
                 .unwrap();
-            assert_ne!(len, 0, "it ended after {:?}", String::from_utf8_lossy(&all));
+            assert_ne!(
+                len,
+                0,
+                "the connection ended after {:?}",
+                String::from_utf8_lossy(&all)
+            );
             all.extend_from_slice(&piece[..len]);
         }
         String::from_utf8_lossy(&all).into_owned()
     }
 
-    /// Reads until the server hangs up, in an orderly way.
-    pub(crate) async fn rest(&mut self) -> String {
+    /// Reads until the server closes the connection without a reset.
+    pub(crate) async fn read_to_end(&mut self) -> String {
         let mut all = Vec::new();
-        tokio::time::timeout(PATIENCE, self.0.read_to_end(&mut all))
+        tokio::time::timeout(TIMEOUT, self.0.read_to_end(&mut all))
             .await
-            .expect("an end in time")
-            .expect("no reset");
+            .expect("the connection ends in time")
+            .expect("the connection is not reset");
         String::from_utf8(all).unwrap()
     }
 }
 
-/// The statuses of all answers in a text.
-pub(crate) fn statuses(answers: &str) -> Vec<u16> {
-    answers
+/// The statuses of all responses in a text.
+pub(crate) fn statuses(responses: &str) -> Vec<u16> {
+    responses
         .split("HTTP/1.1 ")
         .skip(1)
-        .map(|answer| answer[..3].parse().unwrap())
+        .map(|response| response[..3].parse().unwrap())
         .collect()
 }
