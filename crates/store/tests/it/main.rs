@@ -3,4 +3,5 @@
 mod blobs;
 mod durability;
 mod memory;
+mod previous_version;
 mod suite;
