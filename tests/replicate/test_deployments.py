@@ -110,7 +110,7 @@ def test_a_deployment_of_another_account_does_not_exist(serve_model):
     ("body", "detail"),
     [
         ({"version": None, "hardware": None}, "- version is required\n- hardware is required\n"),
-        ({"name": "Not a name"}, "- name: use 1 to 64 small letters"),
+        ({"name": "Not a name"}, "- name: use 1 to 64 lower-case letters"),
         ({"model": "local/other"}, "- model: there is no model `local/other`\n"),
         ({"version": "0" * 64}, "The specified version does not exist"),
         ({"hardware": "gpu-t4"}, "- hardware: hardware must be one of the following: local\n"),

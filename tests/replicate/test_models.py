@@ -111,7 +111,7 @@ def test_model_metadata_can_be_changed(ann):
     ("body", "detail"),
     [
         ({"owner": None, "hardware": None}, "- owner is required\n- hardware is required\n"),
-        ({"name": "Not a name"}, "- name: use 1 to 64 small letters"),
+        ({"name": "Not a name"}, "- name: use 1 to 64 lower-case letters"),
         (
             {"visibility": "secret"},
             "- visibility: visibility must be one of the following: public, private\n",

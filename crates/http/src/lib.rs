@@ -29,7 +29,7 @@ pub fn renderer(
     runpod: fn() -> WebhookRenderer,
 ) -> RendererFactory {
     Arc::new(move |api, hook| match api {
-        Api::Replicate => replicate.renderer(hook),
+        Api::Replicate => replicate.webhook_renderer(hook),
         Api::Runpod => runpod(),
         Api::Cog => WebhookRenderer::new(cog::reply::result_body),
     })

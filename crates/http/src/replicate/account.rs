@@ -1,4 +1,4 @@
-//! Who the caller is, and with which secret its webhooks are signed.
+//! The caller's account and the secret that signs its webhooks.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use super::reply::{self, ApiError};
 use super::{AppState, wire};
 use crate::access::{Identity, Role};
 
-/// Where the secret is kept.
-const SHELF: &str = "replicate";
+/// The namespace and the name of the document that holds the secret.
+const NAMESPACE: &str = "replicate";
 const NAME: &str = "webhook-secret";
 
 /// `GET /v1/account`
 pub(super) async fn show(caller: Identity) -> Response {
-    reply::ok(&written(&caller.account))
+    reply::ok(&render(&caller.account))
 }
 
-pub(super) fn written(account: &Account) -> wire::Account<'_> {
+pub(super) fn render(account: &Account) -> wire::Account<'_> {
     let name = account.as_str();
     wire::Account {
         kind: "user",
@@ -34,14 +34,14 @@ pub(super) fn written(account: &Account) -> wire::Account<'_> {
     }
 }
 
-/// `GET /v1/webhooks/default/secret`. With the server's own somebody could sign in the name of every account, so
-/// only administrators are told it; each account has one of its own.
+/// `GET /v1/webhooks/default/secret`. The server's own secret can sign webhooks of every account,
+/// so only administrators may read it. Each account has a secret that is derived from it.
 pub(super) async fn webhook_secret(
     State(state): State<Arc<AppState>>,
     caller: Identity,
 ) -> Result<Response, ApiError> {
     if caller.role == Role::User && caller.account.is_anonymous() {
-        return Err(ApiError::NotYours);
+        return Err(ApiError::AdminOnly);
     }
     let secrets = &state.config.webhook_secrets;
     let key = match caller.role {
@@ -49,38 +49,41 @@ pub(super) async fn webhook_secret(
         Role::User => secrets.first_of(&caller.account),
     };
     Ok(reply::ok(&wire::Secret {
-        key: key.ok_or(ApiError::Unknown(
-            "secret: set TIDEGATE_WEBHOOK_SECRET or --data-dir",
+        key: key.ok_or(ApiError::NotConfigured(
+            "This server has no webhook secret; set `TIDEGATE_WEBHOOK_SECRET` or `--data-dir`.",
         ))?,
     }))
 }
 
-/// Signs with the secret that is kept here, unless others are configured. The first time one is made: who asks for
-/// it later can also verify what came before.
+/// Uses the stored secret unless another one is configured; creates it on the first start. It stays
+/// the same, so that webhooks sent earlier can still be verified.
 pub async fn ensure_webhook_secret(
     secrets: &Secrets,
     documents: &dyn Documents,
 ) -> Result<(), tidegate_core::store::StoreError> {
     if secrets.is_empty() {
-        take(
+        install(
             secrets,
-            &documents.put_new(SHELF, NAME, made().into()).await?,
+            &documents
+                .put_new(NAMESPACE, NAME, generate().into())
+                .await?,
         );
     }
     Ok(())
 }
 
-/// A new secret as a JSON text. Plain base64: Python's client takes no `_` in it but the first.
-fn made() -> String {
+/// A new secret as a JSON string, in standard base64: Python's client accepts no other `_` than the
+/// first one.
+fn generate() -> String {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).expect("the system gives random bits");
+    getrandom::fill(&mut bytes).expect("the system provides random bytes");
     format!("\"whsec_{}\"", STANDARD.encode(bytes))
 }
 
-fn take(secrets: &Secrets, kept: &[u8]) {
-    let text: String = serde_json::from_slice(kept).unwrap_or_default();
+fn install(secrets: &Secrets, stored: &[u8]) {
+    let text: String = serde_json::from_slice(stored).unwrap_or_default();
     match Secrets::parse(&text) {
-        Ok(made) => secrets.replace(&made),
-        Err(error) => tracing::error!(%error, "the webhook secret that was kept cannot be read"),
+        Ok(parsed) => secrets.replace(&parsed),
+        Err(error) => tracing::error!(%error, "failed to parse stored webhook secret"),
     }
 }

@@ -1,4 +1,4 @@
-//! What a platform has besides models: hardware, collections, pages about models, and a search over all of it.
+//! The catalog besides the models themselves: hardware, collections, examples, readmes and search.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::reply::{self, ApiError};
 use super::wire::{self, InvalidField};
 use crate::access::Identity;
 
-/// What there is to run models on.
+/// The hardware that models run on.
 pub(super) const HARDWARE: [wire::Hardware; 1] = [wire::Hardware {
     sku: "local",
     name: "This machine",
@@ -25,9 +25,9 @@ const ALL: wire::Collection = wire::Collection {
     slug: "all",
     description: "Every model that you can see here.",
 };
-/// The longest readme that is shown, in bytes.
+/// The longest readme that is returned, in bytes.
 const MAX_README: u64 = 1024 * 1024;
-/// How many models a search finds, if it does not say, and at most.
+/// The number of models that a search returns: the default and the maximum.
 const FOUND: usize = 20;
 const MAX_FOUND: usize = 50;
 
@@ -51,8 +51,8 @@ pub(super) async fn collection(
     if slug != ALL.slug {
         return Err(ApiError::Unknown("collection"));
     }
-    let (served, drafts) = (state.served(), state.all_drafts(&caller).await?);
-    let models = state.models(&served, &drafts, &origin)?;
+    let (served, user_models) = (state.served(), state.all_user_models(&caller).await?);
+    let models = state.models(&served, &user_models, &origin)?;
     Ok(reply::ok(&wire::WholeCollection { about: ALL, models }))
 }
 
@@ -62,22 +62,22 @@ pub(super) async fn examples(
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, ApiError> {
-    if state.desk(&owner, &name).is_none() {
-        state.draft(&caller, &owner, &name).await?;
+    if state.job_service(&owner, &name).is_none() {
+        state.user_model(&caller, &owner, &name).await?;
     }
     Ok(reply::ok(&wire::Page::<()>::only(Vec::new())))
 }
 
-/// `GET /v1/models/{owner}/{name}/readme`: of the model's folder, or what was said about it.
+/// `GET /v1/models/{owner}/{name}/readme`: from the model's folder, or the one that its user gave.
 pub(super) async fn readme(
     State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, ApiError> {
-    let text = match state.served_as(&owner, &name) {
+    let text = match state.served_version(&owner, &name) {
         Some(version) => read_readme(&version.folder).await?,
         None => state
-            .draft(&caller, &owner, &name)
+            .user_model(&caller, &owner, &name)
             .await?
             .readme()
             .map(str::to_owned),
@@ -92,7 +92,7 @@ pub(super) async fn readme(
     Ok(response)
 }
 
-/// The readme in the folder of the model; one that is too long, or no text, is none.
+/// The readme in the folder of a model; `None` if it is too long or not UTF-8.
 async fn read_readme(folder: &std::path::Path) -> Result<Option<String>, ApiError> {
     let path = folder.join("README.md");
     match tokio::fs::metadata(&path).await {
@@ -106,7 +106,7 @@ async fn read_readme(folder: &std::path::Path) -> Result<Option<String>, ApiErro
     }
 }
 
-/// `GET /v1/search`: models whose name or description holds the text.
+/// `GET /v1/search`: models whose name or description contains the text.
 pub(super) async fn search(
     State(state): State<Arc<AppState>>,
     RawQuery(query): RawQuery,
@@ -114,12 +114,12 @@ pub(super) async fn search(
     origin: Origin,
 ) -> Result<Response, ApiError> {
     let query = query.unwrap_or_default();
-    let (text, limit) = asked(&query)?;
-    let (served, drafts) = (state.served(), state.all_drafts(&caller).await?);
+    let (text, limit) = search_params(&query)?;
+    let (served, user_models) = (state.served(), state.all_user_models(&caller).await?);
     let found = state
-        .models(&served, &drafts, &origin)?
+        .models(&served, &user_models, &origin)?
         .into_iter()
-        .filter(|model| model.says(&text))
+        .filter(|model| model.matches(&text))
         .take(limit);
     let models = found
         .map(|model| wire::Found {
@@ -127,7 +127,7 @@ pub(super) async fn search(
             metadata: wire::Metadata {},
         })
         .collect();
-    let collections = if wire::holds(ALL.name, &text) {
+    let collections = if wire::contains_ignoring_case(ALL.name, &text) {
         vec![ALL]
     } else {
         Vec::new()
@@ -140,10 +140,10 @@ pub(super) async fn search(
     }))
 }
 
-fn asked(query: &str) -> Result<(String, usize), ApiError> {
-    let value = |wanted: &str| {
+fn search_params(query: &str) -> Result<(String, usize), ApiError> {
+    let value = |key: &str| {
         form_urlencoded::parse(query.as_bytes())
-            .find(|(name, _)| name == wanted)
+            .find(|(name, _)| name == key)
             .map(|(_, value)| value)
     };
     let text =
@@ -167,8 +167,14 @@ mod tests {
 
     #[test]
     fn a_search_has_a_text_and_a_bounded_limit() {
-        assert_eq!(asked("query=a+b").ok(), Some(("a b".to_owned(), 20)));
-        assert_eq!(asked("limit=50&query=").ok(), Some((String::new(), 50)));
+        assert_eq!(
+            search_params("query=a+b").ok(),
+            Some(("a b".to_owned(), 20))
+        );
+        assert_eq!(
+            search_params("limit=50&query=").ok(),
+            Some((String::new(), 50))
+        );
         for wrong in [
             "",
             "limit=3",
@@ -176,7 +182,7 @@ mod tests {
             "query=a&limit=51",
             "query=a&limit=x",
         ] {
-            assert!(asked(wrong).is_err(), "{wrong}");
+            assert!(search_params(wrong).is_err(), "{wrong}");
         }
     }
 }

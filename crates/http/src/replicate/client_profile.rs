@@ -1,4 +1,4 @@
-//! Who reads about a job: how they reach this server, and which words they know.
+//! The client of a request: the origin for its URLs, and the JSON that its version understands.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::AppState;
 use super::origin::Origin;
 use super::render::{PredictionRenderer, RenderAborted};
 
-/// What clients call themselves that do not know `aborted`: Python's fails on it, also in a list with one such job,
-/// and npm's waits for ever.
+/// The user agents of clients that do not know `aborted`: Python's raises an error, even for a list
+/// with one such job, and npm's waits forever.
 const OLD_CLIENTS: [&str; 4] = [
     "replicate-python/0.",
     "replicate-python/1.",
@@ -20,10 +20,10 @@ const OLD_CLIENTS: [&str; 4] = [
     "replicate-javascript/1.",
 ];
 
-/// Who reads about a job.
+/// What the rendering of a job depends on.
 pub(super) struct ClientProfile {
     pub(super) origin: Origin,
-    /// In words that they know.
+    /// Renders jobs in a form that the client understands.
     pub(super) renderer: PredictionRenderer,
 }
 
@@ -41,7 +41,7 @@ impl FromRequestParts<Arc<AppState>> for ClientProfile {
             .unwrap_or_default();
         let renderer = state.config.renderer.clone();
         let renderer = if is_old(client) {
-            renderer.saying(RenderAborted::AsCanceled)
+            renderer.with_aborted(RenderAborted::AsCanceled)
         } else {
             renderer
         };
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_clients_are_known_by_their_names() {
+    fn old_clients_are_recognized_by_their_user_agent() {
         for old in [
             "replicate-python/1.0.7",
             "replicate-javascript/1.4.0",

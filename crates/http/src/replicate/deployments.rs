@@ -1,8 +1,8 @@
-//! Deployments: a caller's own name for one version of a model, with numbered releases. Those of the past are kept:
-//! a prediction tells the number of the release that it came through.
+//! Deployments: a user's name for one version of a model, with numbered releases. Past releases are
+//! kept, because a prediction shows the number of its release.
 //!
-//! A deployment starts nothing here. Its predictions stand in the one line of its model; the hardware and the
-//! instances that it asks for are written down and shown.
+//! A deployment starts no processes. Its predictions wait in the queue of the model; hardware and
+//! instances are stored and returned only.
 
 use std::sync::Arc;
 
@@ -15,46 +15,46 @@ use tidegate_core::Account;
 use tidegate_core::record::DeploymentRef;
 use tidegate_service::JobService;
 
-use super::documents::{DocumentCollection, MAX_THINGS, is_name, prefix_of};
+use super::documents::{DocumentCollection, MAX_PER_ACCOUNT, is_valid_name, key_prefix};
 use super::extract::{CreateRequest, JsonBody};
 use super::origin::Origin;
 use super::paging::{SortKey, page};
 use super::predictions::RequestedJob;
-use super::render::moment;
+use super::render::timestamp;
 use super::reply::{self, ApiError};
-use super::trained_versions::parts;
+use super::trained_versions::split_model_name;
 use super::wire::{self, Deploy, InvalidField};
 use super::{AppState, account, catalog};
 use crate::access::Identity;
 
-/// More than any platform has.
+/// The most instances of a deployment.
 const MAX_INSTANCES: u32 = 1000;
-/// How many releases of the past are kept; the oldest are forgotten.
-const MAX_PAST: usize = 1000;
+/// How many past releases are kept; older ones are dropped.
+const MAX_PAST_RELEASES: usize = 1000;
 
-/// A deployment as it is kept.
+/// A deployment as it is stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct DeploymentRecord {
     name: String,
     created_at: Timestamp,
     #[serde(flatten)]
     current: ReleaseRecord,
-    /// What it was before, oldest first.
+    /// Past releases, oldest first.
     #[serde(default)]
     past: Vec<ReleaseRecord>,
 }
 
-/// What a deployment is, or was, from one change to the next. Only its owner changes it, so that nobody else can
-/// have made one.
+/// A release of a deployment. Its creator is the owner of the deployment, because only the owner
+/// can change it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct ReleaseRecord {
     number: u64,
     released_at: Timestamp,
     #[serde(rename = "release")]
-    setup: ReleaseConfig,
+    config: ReleaseConfig,
 }
 
-/// What makes a new release when it changes.
+/// The configuration of a release. A change makes a new release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct ReleaseConfig {
     model: String,
@@ -71,18 +71,23 @@ pub(super) async fn list(
     caller: Identity,
     origin: Origin,
 ) -> Result<Response, ApiError> {
-    let all: Vec<DeploymentRecord> = state.deployments().all(&prefix_of(&caller.account)).await?;
-    let mark = |one: &DeploymentRecord| SortKey {
-        at: one.created_at,
-        name: one.name.clone(),
+    let all: Vec<DeploymentRecord> = state
+        .deployments()
+        .all(&key_prefix(&caller.account))
+        .await?;
+    let sort_key = |deployment: &DeploymentRecord| SortKey {
+        at: deployment.created_at,
+        name: deployment.name.clone(),
     };
     let page = page(
         all,
-        mark,
+        sort_key,
         query.as_deref().unwrap_or_default(),
         origin.url(&["v1", "deployments"]),
     );
-    Ok(reply::ok(&page.each(|one| one.written(&caller.account))))
+    Ok(reply::ok(
+        &page.each(|deployment| deployment.render(&caller.account)),
+    ))
 }
 
 /// `POST /v1/deployments`
@@ -91,24 +96,24 @@ pub(super) async fn create(
     caller: Identity,
     JsonBody(deploy): JsonBody<Deploy>,
 ) -> Result<Response, ApiError> {
-    let (name, setup) = whole(deploy)?;
-    state.check_setup(&caller, &setup).await?;
+    let (name, config) = complete_config(deploy)?;
+    state.check_config(&caller, &config).await?;
     if state
         .deployments()
-        .all::<DeploymentRecord>(&prefix_of(&caller.account))
+        .all::<DeploymentRecord>(&key_prefix(&caller.account))
         .await?
         .len()
-        >= MAX_THINGS
+        >= MAX_PER_ACCOUNT
     {
         return Err(ApiError::Conflict(format!(
-            "You have {MAX_THINGS} deployments; delete one first."
+            "You have {MAX_PER_ACCOUNT} deployments; delete one first."
         )));
     }
     let now = Timestamp::now();
     let current = ReleaseRecord {
         number: 1,
         released_at: now,
-        setup,
+        config,
     };
     let deployment = DeploymentRecord {
         name,
@@ -122,11 +127,11 @@ pub(super) async fn create(
         .await?
     {
         return Err(ApiError::Conflict(format!(
-            "You have a deployment called `{}` already.",
+            "You already have a deployment named `{}`.",
             deployment.name
         )));
     }
-    Ok(reply::created(&deployment.written(&caller.account)))
+    Ok(reply::created(&deployment.render(&caller.account)))
 }
 
 /// `GET /v1/deployments/{owner}/{name}`
@@ -139,11 +144,11 @@ pub(super) async fn show(
         &state
             .deployment(&caller, &owner, &name)
             .await?
-            .written(&caller.account),
+            .render(&caller.account),
     ))
 }
 
-/// `GET /v1/deployments/{owner}/{name}/releases`: all that are kept, newest first.
+/// `GET /v1/deployments/{owner}/{name}/releases`: the releases that are kept, newest first.
 pub(super) async fn releases(
     State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
@@ -155,19 +160,20 @@ pub(super) async fn releases(
         current, mut past, ..
     } = state.deployment(&caller, &owner, &name).await?;
     past.push(current);
-    // Clocks may go back, numbers do not.
-    let mark = |release: &ReleaseRecord| SortKey {
+    // Sorted by number, because the clock may go back.
+    let sort_key = |release: &ReleaseRecord| SortKey {
         at: Timestamp::UNIX_EPOCH,
         name: format!("{:020}", release.number),
     };
-    let address = origin.url(&["v1", "deployments", &owner, &name, "releases"]);
-    let page = page(past, mark, query.as_deref().unwrap_or_default(), address);
+    let url = origin.url(&["v1", "deployments", &owner, &name, "releases"]);
+    let page = page(past, sort_key, query.as_deref().unwrap_or_default(), url);
     Ok(reply::ok(
-        &page.each(|release| release.written(&caller.account)),
+        &page.each(|release| release.render(&caller.account)),
     ))
 }
 
-/// `PATCH /v1/deployments/{owner}/{name}`: what is not said stays. A change makes a new release.
+/// `PATCH /v1/deployments/{owner}/{name}`. Absent fields keep their value. A change makes a new
+/// release.
 pub(super) async fn update(
     State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
@@ -178,16 +184,17 @@ pub(super) async fn update(
         .deployment(&caller, &owner, &name)
         .await?
         .current
-        .setup;
+        .config;
     if before.with(&deploy) != before {
-        state.check_setup(&caller, &before.with(&deploy)).await?;
+        state.check_config(&caller, &before.with(&deploy)).await?;
     }
-    // Two who change it at once may make something that neither has asked for; its predictions are refused then.
+    // Two concurrent changes may result in a configuration that is not valid. Its predictions are
+    // refused.
     let change = |deployment: &mut DeploymentRecord| {
-        let setup = deployment.current.setup.with(&deploy);
-        if setup != deployment.current.setup {
-            setup.check_instances()?;
-            deployment.release(setup);
+        let config = deployment.current.config.with(&deploy);
+        if config != deployment.current.config {
+            config.check_instances()?;
+            deployment.release(config);
         }
         Ok(())
     };
@@ -195,24 +202,25 @@ pub(super) async fn update(
         .deployments()
         .change(&key(&caller.account, &name), change)
         .await?;
-    Ok(reply::ok(&changed.ok_or(UNKNOWN)?.written(&caller.account)))
+    Ok(reply::ok(&changed.ok_or(UNKNOWN)?.render(&caller.account)))
 }
 
-/// `DELETE /v1/deployments/{owner}/{name}`; not while its predictions wait or run.
+/// `DELETE /v1/deployments/{owner}/{name}`. Refused while it has predictions that wait or run.
 pub(super) async fn remove(
     State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, ApiError> {
     state.deployment(&caller, &owner, &name).await?;
-    // Also predictions of releases before, which may be for another model.
+    // This includes predictions of past releases, which may be for another model.
     if state
         .models
         .lookup()
         .is_in_use(&caller.account, &format!("{owner}/{name}"))
     {
         return Err(ApiError::Conflict(
-            "The deployment has predictions that are not over; cancel them or wait.".to_owned(),
+            "The deployment has unfinished predictions; cancel them or wait for them to end."
+                .to_owned(),
         ));
     }
     match state
@@ -229,22 +237,22 @@ pub(super) async fn remove(
 pub(super) async fn create_prediction(
     State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
-    order: CreateRequest,
+    request: CreateRequest,
 ) -> Result<Response, ApiError> {
-    let DeploymentRecord { current, .. } = state.deployment(&order.caller, &owner, &name).await?;
-    // The model may have changed since, or not be served any more.
-    let desk = state.check_setup(&order.caller, &current.setup).await?;
+    let DeploymentRecord { current, .. } = state.deployment(&request.caller, &owner, &name).await?;
+    // The model may have changed since the release, or may not be served any more.
+    let service = state.check_config(&request.caller, &current.config).await?;
     let deployment = Some(DeploymentRef {
         deployment: format!("{owner}/{name}"),
         release: Some(current.number),
     });
     state
         .submit(
-            &order,
-            &order.read()?,
+            &request,
+            &request.read()?,
             RequestedJob {
                 deployment,
-                ..RequestedJob::prediction(desk)
+                ..RequestedJob::prediction(service)
             },
         )
         .await
@@ -256,7 +264,7 @@ impl AppState {
     fn deployments(&self) -> DocumentCollection<'_> {
         DocumentCollection {
             documents: &*self.config.documents,
-            name: "deployments",
+            namespace: "deployments",
         }
     }
 
@@ -266,79 +274,80 @@ impl AppState {
         owner: &str,
         name: &str,
     ) -> Result<DeploymentRecord, ApiError> {
-        is_callers(caller, owner)?;
+        check_owner(caller, owner)?;
         self.deployments()
             .get(&key(&caller.account, name))
             .await?
             .ok_or(UNKNOWN)
     }
 
-    /// The desk of what is to be run. Refuses what is not here.
-    async fn check_setup(
+    /// The job service of the release's version. Refuses a model, version or hardware that does not
+    /// exist.
+    async fn check_config(
         &self,
         caller: &Identity,
-        setup: &ReleaseConfig,
+        config: &ReleaseConfig,
     ) -> Result<JobService, ApiError> {
-        let (owner, name) = parts(&setup.model);
-        match self.check_known(caller, owner, name).await {
+        let (owner, name) = split_model_name(&config.model);
+        match self.check_model_visible(caller, owner, name).await {
             Err(ApiError::Unknown(_)) => {
                 return Err(invalid(
                     "model",
-                    &format!("there is no model `{}`", setup.model),
+                    &format!("there is no model `{}`", config.model),
                 ));
             }
             known => known?,
         }
-        let desk = self
-            .service_for(caller, (owner, name), Some(&setup.version))
+        let service = self
+            .service_for(caller, (owner, name), Some(&config.version))
             .await?
             .ok_or(ApiError::UnknownVersion)?;
         let skus = catalog::HARDWARE.map(|hardware| hardware.sku);
-        if !skus.contains(&setup.hardware.as_str()) {
+        if !skus.contains(&config.hardware.as_str()) {
             return Err(ApiError::Fields(vec![InvalidField::choice(
                 "hardware", &skus,
             )]));
         }
-        setup.check_instances()?;
-        Ok(desk)
+        config.check_instances()?;
+        Ok(service)
     }
 }
 
 impl DeploymentRecord {
-    /// Makes the next release.
-    fn release(&mut self, setup: ReleaseConfig) {
+    /// Adds the next release.
+    fn release(&mut self, config: ReleaseConfig) {
         let next = ReleaseRecord {
             number: self.current.number + 1,
             released_at: Timestamp::now(),
-            setup,
+            config,
         };
         self.past.push(std::mem::replace(&mut self.current, next));
-        let forgotten = self.past.len().saturating_sub(MAX_PAST);
-        self.past.drain(..forgotten);
+        let excess = self.past.len().saturating_sub(MAX_PAST_RELEASES);
+        self.past.drain(..excess);
     }
 
-    fn written<'a>(&'a self, owner: &'a Account) -> wire::Deployment<'a> {
+    fn render<'a>(&'a self, owner: &'a Account) -> wire::Deployment<'a> {
         wire::Deployment {
             owner: owner.as_str(),
             name: &self.name,
-            current_release: self.current.written(owner),
+            current_release: self.current.render(owner),
         }
     }
 }
 
 impl ReleaseRecord {
-    fn written<'a>(&'a self, owner: &'a Account) -> wire::Release<'a> {
-        let setup = &self.setup;
+    fn render<'a>(&'a self, owner: &'a Account) -> wire::Release<'a> {
+        let config = &self.config;
         wire::Release {
             number: self.number,
-            model: &setup.model,
-            version: &setup.version,
-            created_at: moment(self.released_at),
-            created_by: account::written(owner),
+            model: &config.model,
+            version: &config.version,
+            created_at: timestamp(self.released_at),
+            created_by: account::render(owner),
             configuration: wire::Configuration {
-                hardware: &setup.hardware,
-                min_instances: setup.min_instances,
-                max_instances: setup.max_instances,
+                hardware: &config.hardware,
+                min_instances: config.min_instances,
+                max_instances: config.max_instances,
             },
         }
     }
@@ -361,7 +370,7 @@ impl ReleaseConfig {
         Ok(())
     }
 
-    /// As it is with these changes.
+    /// The configuration with these changes.
     fn with(&self, deploy: &Deploy) -> Self {
         let text = |new: &Option<String>, old: &String| new.as_ref().unwrap_or(old).clone();
         Self {
@@ -374,8 +383,8 @@ impl ReleaseConfig {
     }
 }
 
-/// A new deployment must say everything.
-fn whole(deploy: Deploy) -> Result<(String, ReleaseConfig), ApiError> {
+/// Name and configuration of a new deployment, which needs every field.
+fn complete_config(deploy: Deploy) -> Result<(String, ReleaseConfig), ApiError> {
     let Deploy {
         name: Some(name),
         model: Some(model),
@@ -390,21 +399,21 @@ fn whole(deploy: Deploy) -> Result<(String, ReleaseConfig), ApiError> {
     let (Some(min_instances), Some(max_instances)) = (*min_instances, *max_instances) else {
         return Err(ApiError::Fields(missing(&deploy)));
     };
-    if !is_name(name) {
+    if !is_valid_name(name) {
         return Err(ApiError::Fields(vec![InvalidField::name()]));
     }
-    let setup = ReleaseConfig {
+    let config = ReleaseConfig {
         model: model.clone(),
         version: version.clone(),
         hardware: hardware.clone(),
         min_instances,
         max_instances,
     };
-    Ok((name.clone(), setup))
+    Ok((name.clone(), config))
 }
 
 fn missing(deploy: &Deploy) -> Vec<InvalidField> {
-    let said = [
+    let given = [
         ("name", deploy.name.is_some()),
         ("model", deploy.model.is_some()),
         ("version", deploy.version.is_some()),
@@ -412,15 +421,15 @@ fn missing(deploy: &Deploy) -> Vec<InvalidField> {
         ("min_instances", deploy.min_instances.is_some()),
         ("max_instances", deploy.max_instances.is_some()),
     ];
-    InvalidField::missing(&said)
+    InvalidField::missing(&given)
 }
 
 fn invalid(field: &str, description: &str) -> ApiError {
     ApiError::Fields(vec![InvalidField::invalid(field, description)])
 }
 
-/// Everybody has their own; those of others are not spoken of.
-fn is_callers(caller: &Identity, owner: &str) -> Result<(), ApiError> {
+/// Every account has its own deployments; those of others are unknown to it.
+fn check_owner(caller: &Identity, owner: &str) -> Result<(), ApiError> {
     if caller.account.as_str() == owner {
         Ok(())
     } else {
@@ -429,7 +438,7 @@ fn is_callers(caller: &Identity, owner: &str) -> Result<(), ApiError> {
 }
 
 fn key(account: &Account, name: &str) -> String {
-    format!("{}{name}", prefix_of(account))
+    format!("{}{name}", key_prefix(account))
 }
 
 #[cfg(test)]
@@ -437,8 +446,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_releases_are_forgotten_and_numbers_go_on() {
-        let setup = |max_instances| ReleaseConfig {
+    fn the_oldest_releases_are_dropped_and_numbers_continue() {
+        let config = |max_instances| ReleaseConfig {
             model: "ann/echo".to_owned(),
             version: "0".repeat(64),
             hardware: "local".to_owned(),
@@ -449,7 +458,7 @@ mod tests {
         let current = ReleaseRecord {
             number: 1,
             released_at: at,
-            setup: setup(1),
+            config: config(1),
         };
         let mut deployment = DeploymentRecord {
             name: "app".to_owned(),
@@ -457,12 +466,12 @@ mod tests {
             current,
             past: Vec::new(),
         };
-        for n in 0..MAX_PAST + 5 {
-            deployment.release(setup(n as u32));
+        for n in 0..MAX_PAST_RELEASES + 5 {
+            deployment.release(config(n as u32));
         }
         assert_eq!(
             (deployment.current.number, deployment.past.len()),
-            (1006, MAX_PAST)
+            (1006, MAX_PAST_RELEASES)
         );
         assert_eq!(
             deployment
@@ -475,13 +484,13 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_kept_without_its_past_is_read() {
+    fn a_document_without_past_releases_is_read() {
         let kept = r#"{"name":"app","created_at":"2026-01-01T00:00:00Z","number":3,"released_at":"2026-01-02T00:00:00Z",
             "release":{"model":"a/b","version":"0","hardware":"local","min_instances":0,"max_instances":1}}"#;
         let deployment: DeploymentRecord = serde_json::from_str(kept).unwrap();
         assert_eq!((deployment.current.number, deployment.past.len()), (3, 0));
         let again: DeploymentRecord =
             serde_json::from_str(&serde_json::to_string(&deployment).unwrap()).unwrap();
-        assert_eq!(again.current.setup, deployment.current.setup);
+        assert_eq!(again.current.config, deployment.current.config);
     }
 }

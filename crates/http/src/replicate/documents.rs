@@ -1,4 +1,4 @@
-//! Small things of this face that callers make, and that are kept as documents.
+//! Resources of this API that users create and that are stored as documents.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -8,41 +8,46 @@ use tidegate_core::store::{Documents, StoreError};
 
 use super::reply::ApiError;
 
-/// How many things of one kind an account may have: all of them are looked through for a list.
-pub(super) const MAX_THINGS: usize = 1000;
+/// The most resources of one kind per account: a list reads all of them.
+pub(super) const MAX_PER_ACCOUNT: usize = 1000;
 
-/// Things of one kind.
+/// The documents of one namespace.
 pub(super) struct DocumentCollection<'a> {
     pub(super) documents: &'a dyn Documents,
-    pub(super) name: &'static str,
+    pub(super) namespace: &'static str,
 }
 
 impl DocumentCollection<'_> {
-    /// Keeps something new; `false` when there is one with this name. It holds the moment when it was made, so
-    /// what another caller has made is not the same.
-    pub(super) async fn add<T: Serialize>(&self, name: &str, thing: &T) -> Result<bool, ApiError> {
-        let json = written(thing);
+    /// Stores a new document; `false` if the name exists. Documents hold their time of creation, so
+    /// an equal document of another request does not occur.
+    pub(super) async fn add<T: Serialize>(
+        &self,
+        name: &str,
+        document: &T,
+    ) -> Result<bool, ApiError> {
+        let json = to_json(document);
         Ok(self
             .documents
-            .put_new(self.name, name, json.clone())
+            .put_new(self.namespace, name, json.clone())
             .await?
             == json)
     }
 
     pub(super) async fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ApiError> {
-        let kept = self.documents.fetch(self.name, name).await?;
-        kept.map(|json| self.read(name, &json)).transpose()
+        let found = self.documents.fetch(self.namespace, name).await?;
+        found.map(|json| self.read(name, &json)).transpose()
     }
 
     pub(super) async fn all<T: DeserializeOwned>(&self, prefix: &str) -> Result<Vec<T>, ApiError> {
-        let kept = self.documents.all(self.name, prefix).await?;
-        kept.into_iter()
+        let found = self.documents.all(self.namespace, prefix).await?;
+        found
+            .into_iter()
             .map(|(name, json)| self.read(&name, &json))
             .collect()
     }
 
-    /// Changes something, and gives it as it is then; `None` when there is none. What others change in the
-    /// meantime is not lost: then `change` is called again with what they have made of it.
+    /// Changes a document and returns it; `None` if there is none. If another request changes it at
+    /// the same time, `change` is called again with the new document.
     pub(super) async fn change<T>(
         &self,
         name: &str,
@@ -51,40 +56,44 @@ impl DocumentCollection<'_> {
     where
         T: Serialize + DeserializeOwned,
     {
-        while let Some(was) = self.documents.fetch(self.name, name).await? {
-            let mut thing = self.read(name, &was)?;
-            change(&mut thing)?;
+        while let Some(was) = self.documents.fetch(self.namespace, name).await? {
+            let mut document = self.read(name, &was)?;
+            change(&mut document)?;
             if self
                 .documents
-                .swap(self.name, name, &was, written(&thing))
+                .swap(self.namespace, name, &was, to_json(&document))
                 .await?
             {
-                return Ok(Some(thing));
+                return Ok(Some(document));
             }
         }
         Ok(None)
     }
 
     pub(super) async fn remove(&self, name: &str) -> Result<bool, ApiError> {
-        Ok(self.documents.remove(self.name, name).await?)
+        Ok(self.documents.remove(self.namespace, name).await?)
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str, json: &Bytes) -> Result<T, ApiError> {
-        let corrupt =
-            |error| StoreError::Corrupt(format!("`{name}` on the shelf `{}`: {error}", self.name));
+        let corrupt = |error| {
+            StoreError::Corrupt(format!(
+                "document `{name}` in namespace `{}`: {error}",
+                self.namespace
+            ))
+        };
         Ok(serde_json::from_slice(json).map_err(corrupt)?)
     }
 }
 
-fn written<T: Serialize>(thing: &T) -> Bytes {
-    serde_json::to_vec(thing)
+fn to_json<T: Serialize>(document: &T) -> Bytes {
+    serde_json::to_vec(document)
         .expect("our documents have string keys")
         .into()
 }
 
-/// What the names of an account's things begin with. The account of everybody has none, so that nobody can be
-/// called like it.
-pub(super) fn prefix_of(account: &Account) -> String {
+/// The prefix of the names of an account's documents. The anonymous account has an empty name,
+/// which no other account can have.
+pub(super) fn key_prefix(account: &Account) -> String {
     if account.is_anonymous() {
         "/".to_owned()
     } else {
@@ -92,8 +101,8 @@ pub(super) fn prefix_of(account: &Account) -> String {
     }
 }
 
-/// Whether a text can name something in a path.
-pub(super) fn is_name(text: &str) -> bool {
+/// Whether a name is valid as a segment of a path.
+pub(super) fn is_valid_name(text: &str) -> bool {
     let plain =
         |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.');
     let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -111,9 +120,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stand_in_paths() {
+    fn names_are_segments_of_a_path() {
         for good in ["a", "my-app", "a.b_c-1", &"x".repeat(64)] {
-            assert!(is_name(good), "{good}");
+            assert!(is_valid_name(good), "{good}");
         }
         for bad in [
             "",
@@ -127,15 +136,15 @@ mod tests {
             "é",
             &"x".repeat(65),
         ] {
-            assert!(!is_name(bad), "{bad}");
+            assert!(!is_valid_name(bad), "{bad}");
         }
     }
 
     #[test]
-    fn nobody_reaches_what_is_everybodys() {
+    fn the_anonymous_account_is_not_the_account_anonymous() {
         assert_ne!(
-            prefix_of(&Account::ANONYMOUS),
-            prefix_of(&Account::parse("anonymous").unwrap())
+            key_prefix(&Account::ANONYMOUS),
+            key_prefix(&Account::parse("anonymous").unwrap())
         );
     }
 }

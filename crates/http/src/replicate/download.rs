@@ -1,4 +1,4 @@
-//! The bytes of a file, for who has its address.
+//! Serves the bytes of a file to clients that have its signed URL.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::AppState;
 use super::range::RequestedRange;
 use super::reply::ApiError;
 
-/// `GET`, `HEAD /v1/files/{id}/{name}`. The name is for the caller's eyes.
+/// `GET`, `HEAD /v1/files/{id}/{name}`. The name is informative only.
 pub(super) async fn download(
     State(state): State<Arc<AppState>>,
     Path((id, _name)): Path<(String, String)>,
@@ -31,8 +31,8 @@ pub(super) async fn download(
         .open(&id, &query.unwrap_or_default())
         .ok_or(ApiError::Unknown("file"))?;
     let tag = format!("\"{}\"", file.md5);
-    let wanted = RequestedRange::read(&headers, file.size, &tag);
-    let (status, range) = match &wanted {
+    let requested = RequestedRange::read(&headers, file.size, &tag);
+    let (status, range) = match &requested {
         RequestedRange::Whole => (StatusCode::OK, 0..file.size),
         RequestedRange::Part(range) => (StatusCode::PARTIAL_CONTENT, range.clone()),
         RequestedRange::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, 0..0),
@@ -43,23 +43,23 @@ pub(super) async fn download(
         Body::empty()
     } else {
         match links.file_store.read(&file, range.clone()).await {
-            Ok(bytes) => sent(bytes),
-            // Removed a moment ago.
+            Ok(bytes) => body_of(bytes),
+            // The file was removed after it was looked up.
             Err(BlobError::Missing) => return Err(ApiError::Unknown("file")),
             Err(error) => return Err(error.into()),
         }
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    let to = response.headers_mut();
-    to.extend(HeaderValue::try_from(tag).map(|tag| (ETAG, tag)));
-    to.insert(CACHE_CONTROL, HeaderValue::from_static("private"));
-    if wanted == RequestedRange::NotModified {
+    let response_headers = response.headers_mut();
+    response_headers.extend(HeaderValue::try_from(tag).map(|tag| (ETAG, tag)));
+    response_headers.insert(CACHE_CONTROL, HeaderValue::from_static("private"));
+    if requested == RequestedRange::NotModified {
         return Ok(response);
     }
-    describe(to, &file);
-    to.insert(CONTENT_LENGTH, length.into());
-    let range = match &wanted {
+    set_file_headers(response_headers, &file);
+    response_headers.insert(CONTENT_LENGTH, length.into());
+    let range = match &requested {
         RequestedRange::Whole | RequestedRange::NotModified => None,
         RequestedRange::Part(_) => Some(format!(
             "bytes {}-{}/{}",
@@ -69,34 +69,36 @@ pub(super) async fn download(
         )),
         RequestedRange::Unsatisfiable => Some(format!("bytes */{}", file.size)),
     };
-    to.extend(range.and_then(|range| Some((CONTENT_RANGE, HeaderValue::try_from(range).ok()?))));
+    response_headers
+        .extend(range.and_then(|range| Some((CONTENT_RANGE, HeaderValue::try_from(range).ok()?))));
     Ok(response)
 }
 
-fn describe(to: &mut HeaderMap, file: &StoredFile) {
+fn set_file_headers(response_headers: &mut HeaderMap, file: &StoredFile) {
     let content_type = HeaderValue::from_str(&file.content_type);
-    to.insert(
+    response_headers.insert(
         CONTENT_TYPE,
         content_type.unwrap_or(HeaderValue::from_static("application/octet-stream")),
     );
-    to.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    // A page of a stranger must not run in our name.
-    to.insert(CONTENT_DISPOSITION, attachment(&file.name));
-    to.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response_headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    // Uploaded HTML must not run in a browser with this server's origin.
+    response_headers.insert(CONTENT_DISPOSITION, attachment(&file.name));
+    response_headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 }
 
-/// Bytes on their way out. When no more can be had the connection breaks, so that nobody takes half for all.
-fn sent(bytes: Box<dyn BlobReader>) -> Body {
+/// The body of a download. A read error breaks the connection, so that the client notices that the
+/// file is incomplete.
+fn body_of(bytes: Box<dyn BlobReader>) -> Body {
     Body::from_stream(stream::unfold(bytes, |mut bytes| async move {
         let next = bytes
             .next()
             .await
-            .inspect_err(|error| tracing::error!(%error, "a file could not be sent to its end"));
+            .inspect_err(|error| tracing::error!(%error, "failed to read file during download"));
         Some((next.transpose()?, bytes))
     }))
 }
 
-/// To be kept under this name: plainly for old programs, and to the letter as RFC 8187 has it.
+/// `Content-Disposition` with the file name: in ASCII for old clients, and complete as in RFC 8187.
 fn attachment(name: &str) -> HeaderValue {
     if name.is_empty() {
         return HeaderValue::from_static("attachment");
@@ -129,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_told_to_the_letter_and_harm_nobody() {
+    fn file_names_are_escaped_in_content_disposition() {
         for (name, want) in [
             ("", "attachment"),
             ("a b.png", "attachment; filename=\"a b.png\""),

@@ -1,7 +1,8 @@
-//! What comes with a request that makes or changes something: whose it is and its body, read within its limits.
+//! Extractors for requests that create or change something: the caller and the body, read within
+//! its limits.
 //!
-//! Handlers take one of the two as their last argument. Both read the whole body before the handler looks for
-//! what it is about: while a body comes, a model may get another version and a deployment another release.
+//! Handlers take one of them as their last argument. Both read the whole body before the handler
+//! looks up models and deployments: these may change while a body arrives.
 
 use std::sync::Arc;
 
@@ -19,19 +20,19 @@ use crate::access::Identity;
 use crate::shared::body_limit::{BodyLimit, read_json_body};
 use crate::shared::parse_body::parse_object;
 
-/// The largest body that describes a thing, in bytes.
+/// The largest body of a request that creates or changes a resource other than a job, in bytes.
 const MAX_DESCRIPTION: usize = 256 * 1024;
 
-/// An order for a job.
+/// A request that creates a job.
 pub(super) struct CreateRequest {
     pub(super) caller: Identity,
-    pub(super) reader: ClientProfile,
+    pub(super) client: ClientProfile,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
 impl CreateRequest {
-    /// What the body says; everything is missing in one that is not there.
+    /// Parses the body. An absent body is an empty object.
     pub(super) fn read(&self) -> Result<Create<'_>, ApiError> {
         Ok(parse_object(&self.body)?.unwrap_or_default())
     }
@@ -43,7 +44,7 @@ impl FromRequest<Arc<AppState>> for CreateRequest {
     async fn from_request(request: Request, state: &Arc<AppState>) -> Result<Self, ApiError> {
         let (mut parts, body) = request.into_parts();
         let Ok(caller) = Identity::from_request_parts(&mut parts, state).await;
-        let Ok(reader) = ClientProfile::from_request_parts(&mut parts, state).await;
+        let Ok(client) = ClientProfile::from_request_parts(&mut parts, state).await;
         let Parts { headers, .. } = parts;
         let bounds = BodyLimit {
             max_bytes: state.config.max_body,
@@ -52,14 +53,14 @@ impl FromRequest<Arc<AppState>> for CreateRequest {
         let body = read_json_body(&headers, body, bounds).await?;
         Ok(Self {
             caller,
-            reader,
+            client,
             headers,
             body,
         })
     }
 }
 
-/// What a caller says about a thing that it makes or changes.
+/// The JSON body of a request that creates or changes a resource.
 pub(super) struct JsonBody<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Default> FromRequest<Arc<AppState>> for JsonBody<T> {

@@ -1,4 +1,5 @@
-//! The addresses of files: signed, and good as long as the file. Who has one can read that file, without a token.
+//! Signed download URLs of files, valid as long as the file. A client with the URL can read the
+//! file without a token.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +15,13 @@ use url::form_urlencoded;
 
 use super::origin::Origin;
 
-/// How long the address of a file of a job is good that is not over: nobody knows when it will be. The file
-/// goes with its job in any case.
-const WHILE_RUNNING: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// The last part of an address that has no name of a file.
+/// How long a URL in the output of a running job is valid beyond the retention of jobs, because its
+/// end is unknown. The file is removed with its job in any case.
+const RUNNING_JOB_VALIDITY: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// The last path segment of the URL of a file without a name.
 const UNNAMED: &str = "download";
 
-/// The files that are kept, and their addresses.
+/// Stored files and their signed URLs.
 pub struct FileLinks {
     pub(super) file_store: Arc<FileStore>,
     key: hmac::Key,
@@ -28,8 +29,8 @@ pub struct FileLinks {
 }
 
 impl FileLinks {
-    /// Whoever knows the secret can read every file whose id they know. Jobs that are over are kept for
-    /// `keep_jobs_for`, and their files with them.
+    /// `secret` signs the URLs: anyone who has it can read every file whose id they know. Finished
+    /// jobs and their files are kept for `keep_jobs_for`.
     pub fn new(file_store: Arc<FileStore>, secret: &[u8], keep_jobs_for: Duration) -> Self {
         Self {
             file_store,
@@ -38,9 +39,9 @@ impl FileLinks {
         }
     }
 
-    /// The address of the bytes of a file that a caller has left.
-    pub(super) fn of_upload(&self, origin: &Origin, owner: &Account, file: &StoredFile) -> String {
-        signed_address(
+    /// The download URL of an uploaded file.
+    pub(super) fn upload_url(&self, origin: &Origin, owner: &Account, file: &StoredFile) -> String {
+        signed_url(
             &self.key,
             origin,
             owner,
@@ -49,11 +50,18 @@ impl FileLinks {
         )
     }
 
-    /// What a job gave, with addresses of its files. Each ends as the file is called: programs look at that.
-    pub(super) fn told(&self, job: &JobRef<'_>, json: &Bytes, origin: &Origin) -> Bytes {
+    /// The output of a job with download URLs for its files. The URL ends with the file name,
+    /// because programs look at the extension.
+    pub(super) fn output_with_urls(
+        &self,
+        job: &JobRef<'_>,
+        json: &Bytes,
+        origin: &Origin,
+    ) -> Bytes {
         let expires_at = match job.completed_at {
-            Some(over) => over.checked_add(self.keep_jobs_for),
-            None => Timestamp::now().checked_add(self.keep_jobs_for.saturating_add(WHILE_RUNNING)),
+            Some(completed_at) => completed_at.checked_add(self.keep_jobs_for),
+            None => Timestamp::now()
+                .checked_add(self.keep_jobs_for.saturating_add(RUNNING_JOB_VALIDITY)),
         };
         let expires_at = expires_at.unwrap_or(Timestamp::MAX);
         self.file_store.told(job.account, job.id, json, |file| {
@@ -62,33 +70,34 @@ impl FileLinks {
             } else {
                 &file.name
             };
-            signed_address(&self.key, origin, job.account, [&file.id, name], expires_at)
+            signed_url(&self.key, origin, job.account, [&file.id, name], expires_at)
         })
     }
 
-    /// The file of an address, if we have signed it, it is still good, and so is the file.
+    /// The file of a URL; `None` if the signature is wrong, the URL has expired or the file does
+    /// not exist.
     pub(super) fn open(&self, id: &str, query: &str) -> Option<Arc<StoredFile>> {
         self.file_store
-            .find(&owner_in(&self.key, id, query, Timestamp::now())?, id)
+            .find(&verified_owner(&self.key, id, query, Timestamp::now())?, id)
     }
 }
 
-/// The job that gave what is told.
+/// The job that an output belongs to.
 pub(super) struct JobRef<'a> {
     pub(super) account: &'a Account,
     pub(super) id: &'a JobId,
     pub(super) completed_at: Option<Timestamp>,
 }
 
-fn signed_address(
+fn signed_url(
     key: &hmac::Key,
     origin: &Origin,
     owner: &Account,
     [id, name]: [&str; 2],
     expires_at: Timestamp,
 ) -> String {
-    let (owner, expiry) = (name_of(owner), expires_at.as_second().to_string());
-    let signature = STANDARD.encode(hmac::sign(key, signed(owner, id, &expiry).as_bytes()));
+    let (owner, expiry) = (account_name(owner), expires_at.as_second().to_string());
+    let signature = STANDARD.encode(hmac::sign(key, signed_text(owner, id, &expiry).as_bytes()));
     let mut url = origin.url(&["v1", "files", id, name]);
     url.query_pairs_mut()
         .append_pair("owner", owner)
@@ -97,16 +106,16 @@ fn signed_address(
     url.into()
 }
 
-/// Whose file it is, if we have signed this and it is still good.
-fn owner_in(key: &hmac::Key, id: &str, query: &str, now: Timestamp) -> Option<Account> {
-    let value = |wanted: &str| {
+/// The owner of the file, if the signature is valid and the URL has not expired.
+fn verified_owner(key: &hmac::Key, id: &str, query: &str, now: Timestamp) -> Option<Account> {
+    let value = |key: &str| {
         form_urlencoded::parse(query.as_bytes())
-            .find(|(name, _)| name == wanted)
+            .find(|(name, _)| name == key)
             .map(|(_, value)| value)
     };
     let (owner, expiry, signature) = (value("owner")?, value("expiry")?, value("signature")?);
     let signature = STANDARD.decode(signature.as_bytes()).ok()?;
-    hmac::verify(key, signed(&owner, id, &expiry).as_bytes(), &signature).ok()?;
+    hmac::verify(key, signed_text(&owner, id, &expiry).as_bytes(), &signature).ok()?;
     if expiry.parse::<i64>().ok()? <= now.as_second() {
         return None;
     }
@@ -117,8 +126,8 @@ fn owner_in(key: &hmac::Key, id: &str, query: &str, now: Timestamp) -> Option<Ac
     }
 }
 
-/// The account of everybody has no name, so that nobody can be called like it.
-fn name_of(account: &Account) -> &str {
+/// The anonymous account has an empty name, which no other account can have.
+fn account_name(account: &Account) -> &str {
     if account.is_anonymous() {
         ""
     } else {
@@ -126,7 +135,7 @@ fn name_of(account: &Account) -> &str {
     }
 }
 
-fn signed(owner: &str, id: &str, expiry: &str) -> String {
+fn signed_text(owner: &str, id: &str, expiry: &str) -> String {
     format!("{owner} {id} {expiry}")
 }
 
@@ -139,39 +148,47 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_good_for_one_file_until_its_time() {
+    fn a_url_is_valid_for_one_file_until_it_expires() {
         let expires_at = Timestamp::from_second(1000).unwrap();
         let before = Timestamp::from_second(999).unwrap();
         let origin = Origin::parse("https://h").unwrap();
         let ours = key(b"secret");
         for owner in [Account::ANONYMOUS, Account::parse("ann").unwrap()] {
-            let address = signed_address(&ours, &origin, &owner, ["abc", "cat ü/.png"], expires_at);
-            let (path, query) = address.split_once('?').unwrap();
+            let url = signed_url(&ours, &origin, &owner, ["abc", "cat ü/.png"], expires_at);
+            let (path, query) = url.split_once('?').unwrap();
             assert_eq!(path, "https://h/v1/files/abc/cat%20%C3%BC%2F.png");
-            assert_eq!(owner_in(&ours, "abc", query, before), Some(owner));
-            assert_eq!(owner_in(&ours, "abc", query, expires_at), None, "too late");
-            assert_eq!(owner_in(&ours, "abd", query, before), None, "another file");
+            assert_eq!(verified_owner(&ours, "abc", query, before), Some(owner));
             assert_eq!(
-                owner_in(
+                verified_owner(&ours, "abc", query, expires_at),
+                None,
+                "too late"
+            );
+            assert_eq!(
+                verified_owner(&ours, "abd", query, before),
+                None,
+                "another file"
+            );
+            assert_eq!(
+                verified_owner(
                     &ours,
                     "abc",
                     &query.replace("expiry=1000", "expiry=9000"),
                     before
                 ),
                 None,
-                "another time"
+                "another expiry"
             );
             assert_eq!(
-                owner_in(&ours, "abc", &query.replace("owner=", "owner=b"), before),
+                verified_owner(&ours, "abc", &query.replace("owner=", "owner=b"), before),
                 None,
                 "another owner"
             );
             assert_eq!(
-                owner_in(&key(b"other"), "abc", query, before),
+                verified_owner(&key(b"other"), "abc", query, before),
                 None,
                 "another secret"
             );
         }
-        assert_eq!(owner_in(&ours, "abc", "", before), None);
+        assert_eq!(verified_owner(&ours, "abc", "", before), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Files that callers leave for a day, to name them in inputs.
+//! Files that clients upload to use them in inputs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,28 +16,28 @@ use super::AppState;
 use super::file_links::FileLinks;
 use super::origin::Origin;
 use super::paging::{SortKey, page};
-use super::render::moment;
+use super::render::timestamp;
 use super::reply::{self, ApiError};
 use super::wire::{self, InvalidField};
 use crate::access::Identity;
 use crate::shared::body_limit::BodyError;
 
-/// The largest file, whatever bodies may have.
+/// The largest file, also if larger bodies are allowed.
 const MAX_FILE: usize = 100 * 1024 * 1024;
-/// The largest part that is not the file.
+/// The largest part of a form other than the file.
 const MAX_TEXT: usize = 64 * 1024;
-/// What a form has around its file.
-const AROUND: usize = 2 * MAX_TEXT;
-/// The longest name, in bytes.
+/// The size of a form without its file, at most.
+const FORM_OVERHEAD: usize = 2 * MAX_TEXT;
+/// The longest file name, in bytes.
 const MAX_NAME: usize = 255;
-/// What a form may have for parts.
+/// The most parts of a form.
 const MAX_PARTS: usize = 16;
-const UNKNOWN_TYPE: &str = "application/octet-stream";
+const DEFAULT_CONTENT_TYPE: &str = "application/octet-stream";
 
 impl AppState {
     pub(super) fn files(&self) -> Result<&FileLinks, ApiError> {
-        self.config.files.as_deref().ok_or(ApiError::Unknown(
-            "thing as files on this server: it needs --data-dir",
+        self.config.files.as_deref().ok_or(ApiError::NotConfigured(
+            "This server stores no files; start it with `--data-dir`.",
         ))
     }
 }
@@ -52,12 +52,14 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let links = state.files()?;
     let limit = state.config.max_body.min(MAX_FILE);
-    if body.size_hint().lower() > (limit + AROUND) as u64 {
+    if body.size_hint().lower() > (limit + FORM_OVERHEAD) as u64 {
         return Err(BodyError::TooLarge { limit }.into());
     }
     links.file_store.has_room(
         &caller.account,
-        body.size_hint().lower().saturating_sub(AROUND as u64),
+        body.size_hint()
+            .lower()
+            .saturating_sub(FORM_OVERHEAD as u64),
     )?;
     let form = UploadForm::read(
         &links.file_store,
@@ -77,7 +79,9 @@ pub(super) async fn create(
             "the name of the file has more than 255 bytes",
         ));
     }
-    let content_type = form.content_type.unwrap_or_else(|| UNKNOWN_TYPE.to_owned());
+    let content_type = form
+        .content_type
+        .unwrap_or_else(|| DEFAULT_CONTENT_TYPE.to_owned());
     let label = FileMetadata {
         name,
         content_type,
@@ -87,7 +91,7 @@ pub(super) async fn create(
         .file_store
         .keep(&caller.account, content, label)
         .await?;
-    Ok(reply::created(&written(&file, &caller, links, &origin)))
+    Ok(reply::created(&render(&file, &caller, links, &origin)))
 }
 
 /// `GET /v1/files`
@@ -98,19 +102,19 @@ pub(super) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
     let links = state.files()?;
-    let mark = |file: &Arc<StoredFile>| SortKey {
+    let sort_key = |file: &Arc<StoredFile>| SortKey {
         at: file.created_at,
         name: file.id.clone(),
     };
     let files = links.file_store.list(&caller.account);
     let page = page(
         files,
-        mark,
+        sort_key,
         query.as_deref().unwrap_or_default(),
         origin.url(&["v1", "files"]),
     );
     Ok(reply::ok(
-        &page.each(|file| written(file, &caller, links, &origin)),
+        &page.each(|file| render(file, &caller, links, &origin)),
     ))
 }
 
@@ -126,7 +130,7 @@ pub(super) async fn show(
         .file_store
         .get(&caller.account, &id)
         .ok_or(ApiError::Unknown("file"))?;
-    Ok(reply::ok(&written(&file, &caller, links, &origin)))
+    Ok(reply::ok(&render(&file, &caller, links, &origin)))
 }
 
 /// `DELETE /v1/files/{id}`
@@ -143,7 +147,7 @@ pub(super) async fn remove(
     }
 }
 
-fn written<'a>(
+fn render<'a>(
     file: &'a StoredFile,
     caller: &Identity,
     links: &FileLinks,
@@ -160,16 +164,16 @@ fn written<'a>(
             md5: &file.md5,
         },
         metadata: &file.metadata,
-        created_at: moment(file.created_at),
-        expires_at: file.expires_at.map(moment),
+        created_at: timestamp(file.created_at),
+        expires_at: file.expires_at.map(timestamp),
         urls: wire::FileUrls {
             get: origin.to(&["v1", "files", &file.id]),
-            download: links.of_upload(origin, &caller.account, file),
+            download: links.upload_url(origin, &caller.account, file),
         },
     }
 }
 
-/// What a form holds.
+/// The parts of an upload form.
 #[derive(Default)]
 struct UploadForm {
     content: Option<FileWriter>,
@@ -186,22 +190,22 @@ impl UploadForm {
         limit: usize,
         stall: Duration,
     ) -> Result<Self, ApiError> {
-        let said = headers
+        let given = headers
             .get(CONTENT_TYPE)
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
-        let boundary = multer::parse_boundary(said)
+        let boundary = multer::parse_boundary(given)
             .map_err(|error| ApiError::Form(format!("send a multipart/form-data body: {error}")))?;
-        let size = multer::SizeLimit::new().whole_stream((limit + AROUND) as u64);
+        let size = multer::SizeLimit::new().whole_stream((limit + FORM_OVERHEAD) as u64);
         let constraints = multer::Constraints::new().size_limit(size);
         let expected = body.size_hint().lower();
         let mut parts = Multipart::with_constraints(body.into_data_stream(), boundary, constraints);
-        let (mut form, mut named) = (Self::default(), (None, None));
+        let (mut form, mut fields) = (Self::default(), (None, None));
         for _ in 0..MAX_PARTS {
-            let Some(mut part) = in_time(stall, limit, parts.next_field()).await? else {
-                // What has a field of its own counts more.
-                form.name = named.0.or(form.name);
-                form.content_type = named.1.or(form.content_type);
+            let Some(mut part) = with_stall_timeout(stall, limit, parts.next_field()).await? else {
+                // A field of its own takes precedence over the headers of the file's part.
+                form.name = fields.0.or(form.name);
+                form.content_type = fields.1.or(form.content_type);
                 return Ok(form);
             };
             match part.name() {
@@ -211,15 +215,15 @@ impl UploadForm {
                 Some("content") => {
                     form.name = part.file_name().map(str::to_owned);
                     form.content_type = part.content_type().map(ToString::to_string);
-                    let mut incoming = file_store.receive(expected, limit as u64).await?;
-                    while let Some(bytes) = in_time(stall, limit, part.chunk()).await? {
-                        incoming.write(&bytes).await?;
+                    let mut writer = file_store.receive(expected, limit as u64).await?;
+                    while let Some(bytes) = with_stall_timeout(stall, limit, part.chunk()).await? {
+                        writer.write(&bytes).await?;
                     }
-                    form.content = Some(incoming);
+                    form.content = Some(writer);
                 }
                 Some("metadata") => form.metadata = Some(text(part, stall, limit).await?),
-                Some("filename") => named.0 = Some(text(part, stall, limit).await?),
-                Some("type") => named.1 = Some(text(part, stall, limit).await?),
+                Some("filename") => fields.0 = Some(text(part, stall, limit).await?),
+                Some("type") => fields.1 = Some(text(part, stall, limit).await?),
                 Some(_) | None => {}
             }
         }
@@ -229,10 +233,10 @@ impl UploadForm {
     }
 }
 
-/// A part that is no file, whole.
+/// Reads a text part.
 async fn text(mut part: Field<'_>, stall: Duration, limit: usize) -> Result<String, ApiError> {
     let mut all = Vec::new();
-    while let Some(bytes) = in_time(stall, limit, part.chunk()).await? {
+    while let Some(bytes) = with_stall_timeout(stall, limit, part.chunk()).await? {
         all.extend_from_slice(&bytes);
         if all.len() > MAX_TEXT {
             return Err(BodyError::TooLarge { limit: MAX_TEXT }.into());
@@ -241,8 +245,8 @@ async fn text(mut part: Field<'_>, stall: Duration, limit: usize) -> Result<Stri
     String::from_utf8(all).map_err(|_| ApiError::Form("a part of the form is not UTF-8".to_owned()))
 }
 
-/// Nobody holds a connection by sending nothing.
-async fn in_time<T>(
+/// Ends a request that sends nothing for too long.
+async fn with_stall_timeout<T>(
     stall: Duration,
     limit: usize,
     next: impl Future<Output = multer::Result<T>>,
@@ -257,7 +261,7 @@ async fn in_time<T>(
     }
 }
 
-/// What is remembered about a file: an object, empty if nothing was said.
+/// The metadata of a file: a JSON object, empty by default.
 fn metadata(text: Option<String>) -> Result<Box<RawValue>, ApiError> {
     let text = text
         .filter(|text| !text.trim().is_empty())

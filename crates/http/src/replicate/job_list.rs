@@ -1,4 +1,5 @@
-//! Pages of predictions and trainings, newest first, with whole addresses of their neighbours.
+//! Pages of predictions and trainings, newest first, with absolute URLs of the next and previous
+//! page.
 
 use std::sync::Arc;
 
@@ -15,12 +16,12 @@ use url::form_urlencoded;
 use super::AppState;
 use super::client_profile::ClientProfile;
 use super::origin::Origin;
-use super::predictions::noun;
+use super::predictions::resource_name;
 use super::reply::{self, ApiError};
 use super::wire;
 use crate::access::Identity;
 
-/// How many are on a page.
+/// The number of jobs on a page.
 const PAGE: usize = 100;
 
 impl AppState {
@@ -29,7 +30,7 @@ impl AppState {
         kind: JobKind,
         query: &str,
         caller: Identity,
-        reader: ClientProfile,
+        client: ClientProfile,
     ) -> Result<Response, ApiError> {
         let params = ListParams::read(query)?;
         if params.source == JobSource::Web {
@@ -40,11 +41,11 @@ impl AppState {
             .lookup()
             .list(params.query(kind, caller))
             .await?;
-        let written =
-            |job: &Arc<Job>| serde_json::from_slice(&self.written(&job.snapshot(), &reader));
-        let results: Result<Vec<Box<RawValue>>, _> = page.items.iter().map(written).collect();
-        let link = |cursor: Cursor| params.link(kind, &reader.origin, &cursor);
-        let results = results.expect("what we write is JSON");
+        let render =
+            |job: &Arc<Job>| serde_json::from_slice(&self.render(&job.snapshot(), &client));
+        let results: Result<Vec<Box<RawValue>>, _> = page.items.iter().map(render).collect();
+        let link = |cursor: Cursor| params.link(kind, &client.origin, &cursor);
+        let results = results.expect("rendered jobs are JSON");
         Ok(reply::ok(&wire::Page {
             next: page.next.map(link),
             previous: page.previous.map(link),
@@ -53,7 +54,7 @@ impl AppState {
     }
 }
 
-/// What a list is params for.
+/// The query parameters of a list.
 #[derive(Debug, Default, PartialEq)]
 struct ListParams {
     cursor: Option<String>,
@@ -62,13 +63,13 @@ struct ListParams {
     source: JobSource,
 }
 
-/// How a job was made.
+/// How a job was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum JobSource {
-    /// As all are here.
+    /// Over the API, like every job of this server.
     #[default]
     Api,
-    /// On pages of Replicate's.
+    /// On Replicate's website.
     Web,
 }
 
@@ -80,13 +81,14 @@ impl ListParams {
                 "cursor" => params.cursor = Some(value.into_owned()),
                 "created_after" => {
                     params.created_after =
-                        Some(moment(&value).ok_or(ApiError::BadMoment("created_after"))?)
+                        Some(timestamp(&value).ok_or(ApiError::InvalidTimestamp("created_after"))?)
                 }
                 "created_before" => {
-                    params.created_before =
-                        Some(moment(&value).ok_or(ApiError::BadMoment("created_before"))?)
+                    params.created_before = Some(
+                        timestamp(&value).ok_or(ApiError::InvalidTimestamp("created_before"))?,
+                    )
                 }
-                "source" => params.source = source(&value).ok_or(ApiError::BadSource)?,
+                "source" => params.source = source(&value).ok_or(ApiError::InvalidSource)?,
                 _ => {}
             }
         }
@@ -104,9 +106,9 @@ impl ListParams {
         }
     }
 
-    /// The address of another page of this list.
+    /// The URL of another page of this list.
     fn link(&self, kind: JobKind, origin: &Origin, cursor: &Cursor) -> String {
-        let mut url = origin.url(&["v1", &format!("{}s", noun(kind))]);
+        let mut url = origin.url(&["v1", &format!("{}s", resource_name(kind))]);
         let mut query = url.query_pairs_mut();
         for (name, bound) in [
             ("created_after", self.created_after),
@@ -130,9 +132,9 @@ fn source(text: &str) -> Option<JobSource> {
     }
 }
 
-/// A moment as ISO 8601 has it; without an offset it is UTC.
-fn moment(text: &str) -> Option<Timestamp> {
-    // A plus that was not escaped has become a space.
+/// Parses an ISO 8601 timestamp; without an offset it is UTC.
+fn timestamp(text: &str) -> Option<Timestamp> {
+    // An unescaped plus sign in a query becomes a space.
     let text = text.trim().replace(' ', "+");
     text.parse().ok().or_else(|| {
         Some(
@@ -150,16 +152,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_may_lack_an_offset() {
+    fn timestamps_without_offset_are_utc() {
         let want = "2026-01-31T12:00:00Z".parse().ok();
         for text in [
             "2026-01-31T12:00:00Z",
             "2026-01-31T12:00:00",
             "2026-01-31T13:00:00 01:00",
         ] {
-            assert_eq!(moment(text), want, "{text}");
+            assert_eq!(timestamp(text), want, "{text}");
         }
-        assert_eq!(moment("2026-01-31"), "2026-01-31T00:00:00Z".parse().ok());
-        assert_eq!(moment("yesterday"), None);
+        assert_eq!(timestamp("2026-01-31"), "2026-01-31T00:00:00Z".parse().ok());
+        assert_eq!(timestamp("yesterday"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What predictions and trainings have in common: look up, cancel, list.
+//! The operations that predictions and trainings share: get, cancel, list.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::reply::ApiError;
 use crate::access::Identity;
 use crate::shared::response::json;
 
-/// Which of the two a path is for.
+/// The kind of job that a path is for.
 pub(super) trait JobResource {
     const KIND: JobKind;
 }
@@ -37,23 +37,20 @@ pub(super) async fn show<R: JobResource>(
     State(state): State<Arc<AppState>>,
     Path(id): Path<String>,
     caller: Identity,
-    reader: ClientProfile,
+    client: ClientProfile,
 ) -> Result<Response, ApiError> {
     let job = state.find(R::KIND, &caller, &id).await?;
-    Ok(json(
-        StatusCode::OK,
-        state.written(&job.snapshot(), &reader),
-    ))
+    Ok(json(StatusCode::OK, state.render(&job.snapshot(), &client)))
 }
 
-/// `POST …/{id}/cancel`. npm's client says that a body comes, and sends none.
+/// `POST …/{id}/cancel`. npm's client announces a body and sends none.
 pub(super) async fn cancel<R: JobResource>(
     State(state): State<Arc<AppState>>,
     Path(id): Path<String>,
     caller: Identity,
-    reader: ClientProfile,
+    client: ClientProfile,
 ) -> Result<Response, ApiError> {
-    state.cancel(R::KIND, &id, caller, reader).await
+    state.cancel(R::KIND, &id, caller, client).await
 }
 
 /// `GET …`, newest first.
@@ -61,14 +58,14 @@ pub(super) async fn list<R: JobResource>(
     State(state): State<Arc<AppState>>,
     RawQuery(query): RawQuery,
     caller: Identity,
-    reader: ClientProfile,
+    client: ClientProfile,
 ) -> Result<Response, ApiError> {
     state
         .list(
             R::KIND,
             query.as_deref().unwrap_or_default(),
             caller,
-            reader,
+            client,
         )
         .await
 }

@@ -1,5 +1,4 @@
-//! The Replicate state: its public API for the models that this server has, so that its clients work
-//! unchanged.
+//! Replicate's HTTP API for the models of this server, so that Replicate's clients work unchanged.
 
 mod account;
 mod catalog;
@@ -46,7 +45,8 @@ pub use render::{PredictionRenderer, RenderAborted};
 
 use self::jobs::{PredictionResource, TrainingResource};
 
-/// StreamSupport and downloads need no token: their addresses cannot be guessed, and clients open them without one.
+/// Streams and downloads need no token: their URLs cannot be guessed, and clients open them without
+/// one.
 pub(crate) fn is_open(path: &str) -> bool {
     let name = path
         .strip_prefix("/v1/files/")
@@ -56,28 +56,30 @@ pub(crate) fn is_open(path: &str) -> bool {
         || name.is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
-/// Everything of this face is below it.
+/// The prefix of every path of this API.
 pub(crate) const ROOT: &str = "/v1/";
 
-/// What the face is told.
+/// The configuration of this API.
 pub struct Config {
-    /// The largest body, in bytes.
+    /// The largest request body, in bytes.
     pub max_body: usize,
-    /// The longest that a body may make no progress.
+    /// The longest time without progress while a request body is read.
     pub body_timeout: Duration,
-    /// How everybody reaches this server; without it, each caller's own words for it are used.
+    /// The URL under which all clients reach this server. Without it, the `Host` header of each
+    /// request decides.
     pub public_url: Option<Url>,
-    /// The address that is listened on.
+    /// The URL of the address that the server listens on.
     pub own_url: Url,
-    /// How jobs are written.
+    /// Renders jobs as Replicate's JSON.
     pub renderer: PredictionRenderer,
-    /// Sign webhooks.
+    /// The secrets that sign webhooks.
     pub webhook_secrets: Secrets,
-    /// Where deployments and the models that callers make are kept; without a place to write, in memory.
+    /// Stores deployments and the models that users create; in memory if the server has no data
+    /// folder.
     pub documents: Arc<dyn Documents>,
-    /// How much each account may ask.
+    /// The rate limits of each account.
     pub limits: RateLimits,
-    /// The files that are kept, and their addresses; without it there are none.
+    /// Stored files and their download URLs; `None` if the server stores no files.
     pub files: Option<Arc<FileLinks>>,
 }
 
@@ -86,7 +88,7 @@ struct AppState {
     config: Config,
 }
 
-/// The state.
+/// The routes of this API.
 pub fn routes(models: ModelRegistry, config: Config) -> Router {
     let state = Arc::new(AppState { models, config });
     let routes = Router::new()
@@ -111,7 +113,7 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
         .route("/v1/streams/{token}", get(stream::follow))
         .route("/v1/files", get(files::list).post(files::create))
         .route("/v1/files/{id}", get(files::show).delete(files::remove))
-        // No file has such an id.
+        // Not the id of a file: ids are generated and never `streams`.
         .route("/v1/files/streams/{token}", get(stream::follow))
         .route("/v1/files/{id}/{name}", get(download::download))
         .route(
@@ -165,11 +167,11 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
         .route("/v1/collections", get(catalog::collections))
         .route("/v1/collections/{slug}", get(catalog::collection))
         .route("/v1/search", get(catalog::search))
-        .route("/v1/{*rest}", any(reply::no_such_path))
-        .method_not_allowed_fallback(reply::no_such_method);
-    let routes = routes.layer(from_fn(reply::only_text));
-    // Who sets no limits does not pay for them.
-    let routes = if state.config.limits.are_none() {
+        .route("/v1/{*rest}", any(reply::unknown_path))
+        .method_not_allowed_fallback(reply::method_not_allowed);
+    let routes = routes.layer(from_fn(reply::reject_non_utf8_paths));
+    // Without limits, requests do not pass through the middleware at all.
+    let routes = if state.config.limits.is_unlimited() {
         routes
     } else {
         routes.layer(from_fn_with_state(Arc::clone(&state), rate_limits::check))

@@ -1,4 +1,4 @@
-//! The models that are served, and their versions.
+//! The models of this server and their versions.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tidegate_service::{JobService, ModelSchema, ServedVersion};
 
 use super::origin::Origin;
-use super::render::moment;
+use super::render::timestamp;
 use super::reply::{self, ApiError};
 use super::user_models::{self, UserModelView};
 use super::{AppState, wire};
@@ -17,7 +17,7 @@ use crate::access::Identity;
 use crate::cog::COG_VERSION;
 use crate::shared::body_limit::{BodyLimit, read_body};
 
-/// The method of searches; no library has a name for it.
+/// The HTTP method of searches, for which the library has no constant.
 const QUERY: &str = "QUERY";
 
 /// `GET /v1/models`
@@ -27,18 +27,18 @@ pub(super) async fn list(
     caller: Identity,
     origin: Origin,
 ) -> Result<Response, ApiError> {
-    let (served, drafts) = (state.served(), state.all_drafts(&caller).await?);
+    let (served, user_models) = (state.served(), state.all_user_models(&caller).await?);
     let served = state.models(&served, &[], &origin)?;
-    Ok(reply::ok(&user_models::listed(
+    Ok(reply::ok(&user_models::page_of_models(
         served,
-        &drafts,
+        &user_models,
         query.as_deref().unwrap_or_default(),
         &origin,
     )?))
 }
 
-/// `QUERY /v1/models`: those whose name or description holds the text. Python's client sends it bare, npm's as a
-/// JSON string.
+/// `QUERY /v1/models`: models whose name or description contains the text. Python's client sends it
+/// as plain text, npm's as a JSON string.
 pub(super) async fn search(
     State(state): State<Arc<AppState>>,
     caller: Identity,
@@ -46,14 +46,14 @@ pub(super) async fn search(
     request: Request,
 ) -> Response {
     if request.method().as_str() != QUERY {
-        return reply::wrong_method(request.method(), request.uri());
+        return reply::method_not_allowed_for(request.method(), request.uri());
     }
-    found(&state, &caller, &origin, request.into_body())
+    search_models(&state, &caller, &origin, request.into_body())
         .await
         .unwrap_or_else(ApiError::into_response)
 }
 
-async fn found(
+async fn search_models(
     state: &AppState,
     caller: &Identity,
     origin: &Origin,
@@ -69,9 +69,9 @@ async fn found(
     .await?;
     let text = serde_json::from_slice(&body)
         .unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned());
-    let (served, drafts) = (state.served(), state.all_drafts(caller).await?);
-    let mut models = state.models(&served, &drafts, origin)?;
-    models.retain(|model| model.says(&text));
+    let (served, user_models) = (state.served(), state.all_user_models(caller).await?);
+    let mut models = state.models(&served, &user_models, origin)?;
+    models.retain(|model| model.matches(&text));
     Ok(reply::ok(&wire::Page::only(models)))
 }
 
@@ -82,12 +82,12 @@ pub(super) async fn show(
     caller: Identity,
     origin: Origin,
 ) -> Result<Response, ApiError> {
-    match state.served_as(&owner, &name) {
-        Some(version) => Ok(reply::ok(&VersionView::of(version).model(&origin)?)),
+    match state.served_version(&owner, &name) {
+        Some(version) => Ok(reply::ok(&VersionView::new(version).model(&origin)?)),
         None => Ok(reply::ok(
             &state
-                .shown(state.draft(&caller, &owner, &name).await?)
-                .written(&origin)?,
+                .view_of(state.user_model(&caller, &owner, &name).await?)
+                .render(&origin)?,
         )),
     }
 }
@@ -98,15 +98,15 @@ pub(super) async fn versions(
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, ApiError> {
-    state.check_known(&caller, &owner, &name).await?;
+    state.check_model_visible(&caller, &owner, &name).await?;
     let versions = state
         .all_versions(&caller, &owner, &name)
         .await?
         .into_iter()
-        .map(VersionView::of);
+        .map(VersionView::new);
     let versions: Vec<VersionView> = versions.filter(|served| served.schema.is_some()).collect();
-    if versions.is_empty() && state.desk(&owner, &name).is_some() {
-        return Err(ApiError::NoSchema);
+    if versions.is_empty() && state.job_service(&owner, &name).is_some() {
+        return Err(ApiError::ModelNotLoaded);
     }
     Ok(reply::ok(&wire::Page::only(
         versions
@@ -122,7 +122,7 @@ pub(super) async fn version(
     Path((owner, name, version)): Path<(String, String, String)>,
     caller: Identity,
 ) -> Result<Response, ApiError> {
-    state.check_known(&caller, &owner, &name).await?;
+    state.check_model_visible(&caller, &owner, &name).await?;
     let mut versions = state
         .all_versions(&caller, &owner, &name)
         .await?
@@ -130,59 +130,59 @@ pub(super) async fn version(
     let version = versions
         .find(|known| known.id() == version)
         .ok_or(ApiError::Unknown("version"))?;
-    Ok(reply::ok(&VersionView::of(version).version()?))
+    Ok(reply::ok(&VersionView::new(version).version()?))
 }
 
 impl AppState {
-    /// The version of a model that is served here.
-    pub(super) fn served_as(&self, owner: &str, name: &str) -> Option<Arc<ServedVersion>> {
+    /// The current version of a model that is served from a folder.
+    pub(super) fn served_version(&self, owner: &str, name: &str) -> Option<Arc<ServedVersion>> {
         Some(self.models.get(&format!("{owner}/{name}"))?.now())
     }
 
-    /// The desk of a model that is served here.
-    pub(super) fn desk(&self, owner: &str, name: &str) -> Option<JobService> {
+    /// The job service of a model that is served from a folder.
+    pub(super) fn job_service(&self, owner: &str, name: &str) -> Option<JobService> {
         Some(self.models.get(&format!("{owner}/{name}"))?.jobs())
     }
 
-    /// The models that are served here.
+    /// The models that are served from folders.
     pub(super) fn served(&self) -> Vec<VersionView> {
         self.models
             .all()
             .iter()
-            .map(|model| VersionView::of(model.now()))
+            .map(|model| VersionView::new(model.now()))
             .collect()
     }
 
-    /// Those that are served, and those that callers have made.
+    /// Renders the models that are served from folders and those that users created.
     pub(super) fn models<'a>(
         &'a self,
         served: &'a [VersionView],
-        drafts: &'a [UserModelView],
+        user_models: &'a [UserModelView],
         origin: &Origin,
     ) -> Result<Vec<wire::Model<'a>>, ApiError> {
         let served = served.iter().map(|served| served.model(origin));
         served
-            .chain(drafts.iter().map(|shown| shown.written(origin)))
+            .chain(user_models.iter().map(|view| view.render(origin)))
             .collect()
     }
 }
 
-/// One version of a model that is served here, and what is known of it.
+/// A version of a model, with its schema.
 pub(super) struct VersionView {
     version: Arc<ServedVersion>,
-    /// Nothing while it has not been loaded.
+    /// `None` until the model has been loaded once.
     schema: Option<Arc<ModelSchema>>,
 }
 
 impl VersionView {
-    pub(super) fn of(version: Arc<ServedVersion>) -> Self {
+    pub(super) fn new(version: Arc<ServedVersion>) -> Self {
         Self {
             schema: version.jobs.description(),
             version,
         }
     }
 
-    /// The model; without a version while it is not loaded.
+    /// Renders the model; without a version until it has been loaded.
     fn model(&self, origin: &Origin) -> Result<wire::Model<'_>, ApiError> {
         let model = &self.version.jobs.target().model;
         let (owner, name) = model.split_once('/').unwrap_or(("", model));
@@ -198,23 +198,23 @@ impl VersionView {
             run_count: 0,
             cover_image_url: None,
             default_example: None,
-            latest_version: self.known_version()?,
+            latest_version: self.version_if_loaded()?,
         })
     }
 
-    /// The version, if enough is known to show it.
-    pub(super) fn known_version(&self) -> Result<Option<wire::Version<'_>>, ApiError> {
+    /// Renders the version if its schema is known.
+    pub(super) fn version_if_loaded(&self) -> Result<Option<wire::Version<'_>>, ApiError> {
         self.schema.is_some().then(|| self.version()).transpose()
     }
 
     fn version(&self) -> Result<wire::Version<'_>, ApiError> {
-        let schema = self.schema.as_ref().ok_or(ApiError::NoSchema)?;
+        let schema = self.schema.as_ref().ok_or(ApiError::ModelNotLoaded)?;
         Ok(wire::Version {
             id: self.version.id(),
-            created_at: moment(self.version.created_at),
+            created_at: timestamp(self.version.created_at),
             cog_version: COG_VERSION,
             openapi_schema: serde_json::from_slice::<&RawValue>(&schema.document)
-                .map_err(|_| ApiError::NoSchema)?,
+                .map_err(|_| ApiError::ModelNotLoaded)?,
         })
     }
 }

@@ -1,4 +1,5 @@
-//! The addresses in answers: clients call them as they are, so they must be whole and reach this server.
+//! The origin of the URLs in responses. Clients call these URLs as they are, so they must be
+//! absolute and reach this server.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,12 +11,13 @@ use url::Url;
 
 use super::AppState;
 
-/// How the caller reaches this server: the configured address, or the name by which it was called.
+/// The origin under which the client reaches this server: the configured public URL, or the host
+/// that the request names.
 #[derive(Debug, Clone)]
 pub(super) struct Origin(Url);
 
 impl Origin {
-    /// As it was written down; `None` when that is no address.
+    /// Parses a stored origin; `None` if it is not a base URL.
     pub(super) fn parse(text: &str) -> Option<Self> {
         Url::parse(text)
             .ok()
@@ -23,7 +25,7 @@ impl Origin {
             .map(Self)
     }
 
-    /// The address of something below it.
+    /// The URL of a path below the origin.
     pub(super) fn to(&self, path: &[&str]) -> String {
         self.url(path).into()
     }
@@ -36,7 +38,7 @@ impl Origin {
         url
     }
 
-    /// To be written down.
+    /// The text to store.
     pub(super) fn as_str(&self) -> &str {
         self.0.as_str()
     }
@@ -62,13 +64,13 @@ impl FromRequestParts<Arc<AppState>> for Origin {
     }
 }
 
-/// How a caller that names this host reaches this server.
+/// The origin for a request that names this host.
 pub(super) fn resolve(public_url: Option<&Url>, own_url: &Url, host: Option<&str>) -> Origin {
     if let Some(public) = public_url {
         return Origin(public.clone());
     }
     let named = host.and_then(|host| Url::parse(&format!("{}://{host}", own_url.scheme())).ok());
-    // A header can hold anything; what is more than a host and a port is not used.
+    // A `Host` header can contain anything. Use it only if it is a host with an optional port.
     let plain = named.filter(|url| {
         url.path() == "/"
             && url.query().is_none()
@@ -83,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_below_is_escaped_and_a_path_is_kept() {
+    fn path_segments_are_escaped_and_the_base_path_is_kept() {
         let origin = Origin::parse("https://h.example/models/").unwrap();
         assert_eq!(
             origin.to(&["v1", "predictions", "a b?/c"]),

@@ -1,4 +1,4 @@
-//! Pages of things that are all at hand, newest first.
+//! Pages of lists that are in memory, newest first.
 
 use std::borrow::Cow;
 
@@ -7,49 +7,51 @@ use url::{Url, form_urlencoded};
 
 use super::wire::Page;
 
-/// How many are on a page.
+/// The number of items on a page.
 const PAGE: usize = 100;
 
-/// Where something stands in its list.
+/// The position of an item in its list.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SortKey {
     pub(super) at: Timestamp,
     pub(super) name: String,
 }
 
-/// The page that is asked for, of a list at this address.
+/// The page that `query` asks for, of the list at `url`.
 pub(super) fn page<T>(
     all: Vec<T>,
-    mark: impl Fn(&T) -> SortKey,
+    sort_key: impl Fn(&T) -> SortKey,
     query: &str,
-    mut address: Url,
+    mut url: Url,
 ) -> Page<T> {
-    let mut marked: Vec<(SortKey, T)> =
-        all.into_iter().map(|thing| (mark(&thing), thing)).collect();
-    marked.sort_by(|(one, _), (other, _)| other.cmp(one));
+    let mut keyed: Vec<(SortKey, T)> = all
+        .into_iter()
+        .map(|thing| (sort_key(&thing), thing))
+        .collect();
+    keyed.sort_by(|(one, _), (other, _)| other.cmp(one));
     if let Some(cursor) = cursor_of(query) {
-        // A foreign cursor leads nowhere.
+        // An invalid cursor gives an empty page.
         let last = read_cursor(&cursor);
-        marked.retain(|(mark, _)| last.as_ref().is_some_and(|last| mark < last));
+        keyed.retain(|(sort_key, _)| last.as_ref().is_some_and(|last| sort_key < last));
     }
-    let more = marked.len() > PAGE;
-    marked.truncate(PAGE);
-    let last = marked.last().filter(|_| more);
+    let more = keyed.len() > PAGE;
+    keyed.truncate(PAGE);
+    let last = keyed.last().filter(|_| more);
     let next = last.map(|(last, _)| {
-        address.query_pairs_mut().append_pair(
+        url.query_pairs_mut().append_pair(
             "cursor",
             &format!("{}.{}", last.at.as_nanosecond(), last.name),
         );
-        address.into()
+        url.into()
     });
     Page {
         next,
         previous: None,
-        results: marked.into_iter().map(|(_, thing)| thing).collect(),
+        results: keyed.into_iter().map(|(_, thing)| thing).collect(),
     }
 }
 
-/// Whether another page than the first is asked for.
+/// Whether the query asks for a page other than the first.
 pub(super) fn has_cursor(query: &str) -> bool {
     cursor_of(query).is_some()
 }
@@ -60,7 +62,7 @@ fn cursor_of(query: &str) -> Option<Cow<'_, str>> {
         .map(|(_, cursor)| cursor)
 }
 
-/// The last on the page before.
+/// The sort key of the last item on the page before.
 fn read_cursor(text: &str) -> Option<SortKey> {
     let (at, name) = text.split_once('.')?;
     Some(SortKey {
@@ -74,16 +76,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_lead_through_everything_once() {
-        // Several of one moment, as names tell them apart.
-        let mark = |n: &i64| SortKey {
+    fn pages_have_every_item_once() {
+        // Several items with the same timestamp: their names decide the order.
+        let sort_key = |n: &i64| SortKey {
             at: Timestamp::from_second(n / 3).unwrap(),
             name: format!("{n:03}"),
         };
-        let address = Url::parse("http://h/v1/things").unwrap();
+        let url = Url::parse("http://h/v1/things").unwrap();
         let (mut seen, mut query) = (Vec::new(), String::new());
         loop {
-            let page = page((0..250).collect(), mark, &query, address.clone());
+            let page = page((0..250).collect(), sort_key, &query, url.clone());
             seen.extend(page.results);
             match page.next {
                 Some(next) => query = next.split_once('?').unwrap().1.to_owned(),
@@ -98,7 +100,7 @@ mod tests {
             "cursor=99999999999999999999999999999.a",
         ] {
             assert_eq!(
-                page(vec![1], mark, foreign, address.clone()).results,
+                page(vec![1], sort_key, foreign, url.clone()).results,
                 [0; 0],
                 "{foreign}"
             );

@@ -1,4 +1,4 @@
-//! Create, look up and cancel predictions; trainings are the same machinery under another name.
+//! Creates, finds and cancels predictions. Trainings use the same functions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::extract::CreateRequest;
 use super::origin::Origin;
 use super::render::StreamSupport;
 use super::reply::ApiError;
-use super::trained_versions::parts;
+use super::trained_versions::split_model_name;
 use super::wire::{Create, InvalidField};
 use crate::access::Identity;
 use crate::shared::body_limit::slice_or_copy;
@@ -29,25 +29,27 @@ use crate::shared::header_lists::preference;
 use crate::shared::response::json;
 use crate::shared::trace_headers::trace_headers;
 
-/// The longest that a caller is kept waiting, and how long it is when it does not say.
-const LONGEST_WAIT: u64 = 60;
+/// The longest time, in seconds, that a create request waits for the end of the job; also the
+/// default.
+const MAX_WAIT_S: u64 = 60;
 /// The shortest `Cancel-After`.
-const SHORTEST_DEADLINE: Duration = Duration::from_secs(5);
-/// How long a caller is held until the model's code has been read. Python's client gives up after 30 s, and
-/// neither tries a create again that was refused.
-const UNTIL_READ: Duration = Duration::from_secs(20);
-/// How long a cancel waits for the model to stop, so that the answer says how it ended.
-const UNTIL_CANCELED: Duration = Duration::from_secs(5);
+const MIN_CANCEL_AFTER: Duration = Duration::from_secs(5);
+/// How long a create request waits until the model's schema is known. Python's client gives up
+/// after 30 s, and no client retries a refused create request.
+const SCHEMA_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a cancel request waits for the model to stop, so that the response has the final
+/// status.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// `POST /v1/predictions`
 pub(super) async fn create(
     State(state): State<Arc<AppState>>,
-    order: CreateRequest,
+    request: CreateRequest,
 ) -> Result<Response, ApiError> {
-    let create = order.read()?;
-    let desk = state.wanted(&order.caller, &create).await?;
+    let create = request.read()?;
+    let service = state.service_for_body(&request.caller, &create).await?;
     state
-        .submit(&order, &create, RequestedJob::prediction(desk))
+        .submit(&request, &create, RequestedJob::prediction(service))
         .await
 }
 
@@ -55,33 +57,37 @@ pub(super) async fn create(
 pub(super) async fn create_for_model(
     State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
-    order: CreateRequest,
+    request: CreateRequest,
 ) -> Result<Response, ApiError> {
-    let desk = state
-        .service_for(&order.caller, (&owner, &name), None)
+    let service = state
+        .service_for(&request.caller, (&owner, &name), None)
         .await?
         .ok_or(ApiError::Unknown("model"))?;
     state
-        .submit(&order, &order.read()?, RequestedJob::prediction(desk))
+        .submit(
+            &request,
+            &request.read()?,
+            RequestedJob::prediction(service),
+        )
         .await
 }
 
-/// What an order is for.
+/// The job that a request asks for.
 pub(super) struct RequestedJob {
-    /// The desk of the model that it is for.
-    pub(super) desk: JobService,
+    /// The service of the model.
+    pub(super) service: JobService,
     pub(super) kind: JobKind,
-    /// The deployment that it comes through.
+    /// The deployment that the request names.
     pub(super) deployment: Option<DeploymentRef>,
-    /// Of a training: the model that is to have a new version.
+    /// Of a training: the model that gets the new version.
     pub(super) destination: Option<String>,
 }
 
 impl RequestedJob {
-    /// A prediction, not through a deployment.
-    pub(super) fn prediction(desk: JobService) -> Self {
+    /// A prediction without a deployment.
+    pub(super) fn prediction(service: JobService) -> Self {
         Self {
-            desk,
+            service,
             kind: JobKind::Prediction,
             deployment: None,
             destination: None,
@@ -90,17 +96,24 @@ impl RequestedJob {
 }
 
 impl AppState {
-    /// The desk of the version that a body names.
-    async fn wanted(&self, caller: &Identity, create: &Create<'_>) -> Result<JobService, ApiError> {
-        let desk = match wanted(create)? {
-            (Some(model), version) => self.service_for(caller, parts(model), version).await?,
-            (None, Some(version)) => self.desk_of_version(caller, version).await?,
+    /// The service of the version that a request body names.
+    async fn service_for_body(
+        &self,
+        caller: &Identity,
+        create: &Create<'_>,
+    ) -> Result<JobService, ApiError> {
+        let service = match named_version(create)? {
+            (Some(model), version) => {
+                self.service_for(caller, split_model_name(model), version)
+                    .await?
+            }
+            (None, Some(version)) => self.service_of_version(caller, version).await?,
             (None, None) => None,
         };
-        desk.ok_or(ApiError::UnknownVersion)
+        service.ok_or(ApiError::UnknownVersion)
     }
 
-    /// A job of the caller's; one of another kind is not known under this name.
+    /// A job of the caller; jobs of another kind are not found.
     pub(super) async fn find(
         &self,
         kind: JobKind,
@@ -112,7 +125,7 @@ impl AppState {
             Err(_) => None,
         };
         job.filter(|job| job.kind() == kind)
-            .ok_or(ApiError::Unknown(noun(kind)))
+            .ok_or(ApiError::Unknown(resource_name(kind)))
     }
 
     pub(super) async fn cancel(
@@ -120,73 +133,78 @@ impl AppState {
         kind: JobKind,
         id: &str,
         caller: Identity,
-        reader: ClientProfile,
+        client: ClientProfile,
     ) -> Result<Response, ApiError> {
         let job = self.find(kind, &caller, id).await?;
         self.models.lookup().cancel(&caller.account, job.id()).await;
-        // Also when there was nothing to stop any more: its end may just be written down. A model that does not
-        // stop is shown as it is.
-        tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
-        Ok(json(StatusCode::OK, self.written(&job.snapshot(), &reader)))
+        // Wait also if there was nothing to cancel: the end of the job may be about to be stored.
+        // If the model does not stop in time, the response has the current status.
+        tokio::time::timeout(CANCEL_TIMEOUT, job.ended()).await.ok();
+        Ok(json(StatusCode::OK, self.render(&job.snapshot(), &client)))
     }
 
-    pub(super) fn written(&self, job: &Snapshot, reader: &ClientProfile) -> Bytes {
+    pub(super) fn render(&self, job: &Snapshot, client: &ClientProfile) -> Bytes {
         let streams = self
             .models
             .service_of(&job.target)
-            .map_or(StreamSupport::No, |desk| streams(&desk));
-        reader.renderer.prediction(job, &reader.origin, streams)
+            .map_or(StreamSupport::No, |service| streams(&service));
+        client.renderer.prediction(job, &client.origin, streams)
     }
 
-    /// Makes a job of what an order says.
+    /// Submits a job.
     pub(super) async fn submit(
         &self,
-        order: &CreateRequest,
+        request: &CreateRequest,
         create: &Create<'_>,
-        wanted: RequestedJob,
+        job: RequestedJob,
     ) -> Result<Response, ApiError> {
         let CreateRequest {
             caller,
-            reader,
+            client,
             headers,
             body,
-        } = order;
+        } = request;
         let RequestedJob {
-            desk,
+            service,
             kind,
             deployment,
             destination,
-        } = wanted;
-        // Python's client gives up half a second after the time that it wants to wait.
-        let came = tokio::time::Instant::now();
+        } = job;
+        // Python's client gives up half a second after the time that it asked to wait.
+        let received_at = tokio::time::Instant::now();
         let input = create
             .input
             .filter(|raw| raw.get() != "null")
             .ok_or_else(|| ApiError::Fields(vec![InvalidField::required("input")]))?;
         let deadline = cancel_after(headers)?;
-        if deadline.is_some_and(|after| after < SHORTEST_DEADLINE) {
+        if deadline.is_some_and(|after| after < MIN_CANCEL_AFTER) {
             return Err(ApiError::DeadlineTooShort);
         }
-        desk.described(UNTIL_READ).await;
-        if kind == JobKind::Training && desk.description().is_some_and(|schema| !schema.trainable) {
+        service.described(SCHEMA_TIMEOUT).await;
+        if kind == JobKind::Training
+            && service
+                .description()
+                .is_some_and(|schema| !schema.trainable)
+        {
             return Err(ApiError::NotTrainable);
         }
-        // Of a model that is not loaded nothing is known; it is refused for that below.
+        // The schema of a model that is not loaded is unknown; `submit` refuses the job in that
+        // case.
         if create.stream == Some(true)
-            && streams(&desk) == StreamSupport::No
-            && desk.description().is_some()
+            && streams(&service) == StreamSupport::No
+            && service.description().is_some()
         {
             return Err(Refusal::NotStreaming.into());
         }
-        let wait = wanted_wait(headers);
+        let wait = requested_wait(headers);
         let submission = Submission {
             account: caller.account.clone(),
             id: None,
             kind,
             input: slice_or_copy(body, input.get()),
-            webhook: self.webhook(&desk, create, headers, &reader.origin)?,
+            webhook: self.webhook(&service, create, headers, &client.origin)?,
             context: Default::default(),
-            // A caller that waits may leave, and the prediction goes on.
+            // The prediction continues if the client disconnects while it waits.
             delivery: ResponseMode::Async,
             replay: OnDuplicateId::Refuse,
             deadline,
@@ -194,18 +212,18 @@ impl AppState {
             deployment,
             destination,
         };
-        let job = match desk.submit(submission).await? {
+        let job = match service.submit(submission).await? {
             Submitted::New(ticket) => Arc::clone(ticket.job()),
             Submitted::Running(job) | Submitted::Over(job) => job,
         };
         if let Some(wait) = wait {
-            tokio::time::timeout_at(came + wait, desk.over(&job))
+            tokio::time::timeout_at(received_at + wait, service.over(&job))
                 .await
                 .ok();
         }
         let mut response = json(
             StatusCode::CREATED,
-            self.written(&at_first(job.snapshot()), reader),
+            self.render(&as_created(job.snapshot()), client),
         );
         let Some(wait) = wait else {
             return Ok(response);
@@ -218,54 +236,60 @@ impl AppState {
 
     fn webhook(
         &self,
-        desk: &JobService,
+        service: &JobService,
         create: &Create<'_>,
         headers: &HeaderMap,
         origin: &Origin,
     ) -> Result<Option<Arc<Webhook>>, ApiError> {
-        let given = |url: &'_ Option<std::borrow::Cow<'_, str>>| {
+        let non_empty = |url: &'_ Option<std::borrow::Cow<'_, str>>| {
             url.as_deref()
                 .filter(|url| !url.is_empty())
                 .map(str::to_owned)
         };
-        let (url, filter) = match (given(&create.webhook), given(&create.webhook_completed)) {
+        let (url, filter) = match (
+            non_empty(&create.webhook),
+            non_empty(&create.webhook_completed),
+        ) {
             (Some(url), _) => (url, filter(create)),
             (None, Some(url)) => (url, EventFilter::only([WebhookEvent::Completed])),
             (None, None) => return Ok(None),
         };
-        let streams = streams(desk);
-        let counted = |refusal: &Refusal| desk.count_refusal(Api::Replicate, refusal);
+        let streams = streams(service);
+        let count = |refusal: &Refusal| service.count_refusal(Api::Replicate, refusal);
         Ok(Some(Arc::new(Webhook {
-            url: desk.webhook_url(&url).inspect_err(counted)?,
+            url: service.webhook_url(&url).inspect_err(count)?,
             filter,
             headers: trace_headers(headers),
             pace: UpdatePolicy::of(Api::Replicate),
             origin: Some(origin.as_str().to_owned()),
             streams: streams != StreamSupport::No,
             streams_files: streams == StreamSupport::Files,
-            renderer: self.config.renderer.wording_for(origin.clone(), streams),
+            renderer: self
+                .config
+                .renderer
+                .webhook_renderer_for(origin.clone(), streams),
         })))
     }
 }
 
-/// Whether what the model gives can be read as it comes; unknown while it is not loaded.
-fn streams(desk: &JobService) -> StreamSupport {
-    match desk.description() {
+/// Whether the output of a model can be streamed; `No` until the model is loaded.
+fn streams(service: &JobService) -> StreamSupport {
+    match service.description() {
         Some(schema) if schema.iterates_files => StreamSupport::Files,
         Some(schema) if schema.streaming || schema.iterates => StreamSupport::Values,
         Some(_) | None => StreamSupport::No,
     }
 }
 
-/// What a job is called in addresses and errors.
-pub(super) fn noun(kind: JobKind) -> &'static str {
+/// The name of a kind of job in URLs and errors.
+pub(super) fn resource_name(kind: JobKind) -> &'static str {
     match kind {
         JobKind::Prediction => "prediction",
         JobKind::Training => "training",
     }
 }
 
-/// Which webhooks are wanted: values and the end, unless the caller says otherwise.
+/// The webhook events: output and completed by default.
 fn filter(create: &Create<'_>) -> EventFilter {
     match &create.webhook_events_filter {
         Some(names) => EventFilter::only(names.iter().map(|name| (*name).into())),
@@ -273,23 +297,25 @@ fn filter(create: &Create<'_>) -> EventFilter {
     }
 }
 
-/// The model and the version that are wanted, as far as they are named. Bodies that name a model and no
-/// version are refused.
-fn wanted<'a>(create: &'a Create<'_>) -> Result<(Option<&'a str>, Option<&'a str>), ApiError> {
-    let mut wrong = Vec::new();
+/// The model and the version that a body names. A body with a `model` field or without a version is
+/// refused.
+fn named_version<'a>(
+    create: &'a Create<'_>,
+) -> Result<(Option<&'a str>, Option<&'a str>), ApiError> {
+    let mut invalid = Vec::new();
     if create.version.is_none() {
-        wrong.push(InvalidField::required("version"));
+        invalid.push(InvalidField::required("version"));
     }
     if create.model.is_some() {
         let description = "Additional property model is not allowed".to_owned();
-        wrong.push(InvalidField {
+        invalid.push(InvalidField {
             kind: "additional_property_not_allowed",
             field: String::new(),
             description,
         });
     }
-    if !wrong.is_empty() {
-        return Err(ApiError::Fields(wrong));
+    if !invalid.is_empty() {
+        return Err(ApiError::Fields(invalid));
     }
     let version = create.version.as_deref().unwrap_or_default();
     Ok(match version.split_once(':') {
@@ -299,18 +325,18 @@ fn wanted<'a>(create: &'a Create<'_>) -> Result<(Option<&'a str>, Option<&'a str
     })
 }
 
-/// How long the caller wants to wait for the end; what cannot be read is no wish.
-fn wanted_wait(headers: &HeaderMap) -> Option<Duration> {
+/// The time that the client wants to wait for the end. An invalid value is ignored.
+fn requested_wait(headers: &HeaderMap) -> Option<Duration> {
     let seconds = match preference(headers, "wait")? {
-        "" => LONGEST_WAIT,
+        "" => MAX_WAIT_S,
         number => number.parse().ok()?,
     };
-    Some(Duration::from_secs(seconds.clamp(1, LONGEST_WAIT)))
+    Some(Duration::from_secs(seconds.clamp(1, MAX_WAIT_S)))
 }
 
-/// A prediction as who has just made it is told of it. One that is not over is always `starting`: clients that
-/// waited take every other word for the end, and what came so far for the result.
-fn at_first(job: Snapshot) -> Snapshot {
+/// The job as the response to its creation shows it. A job that has not ended is always `starting`:
+/// clients that wait take every other status for the end, and partial output for the result.
+fn as_created(job: Snapshot) -> Snapshot {
     if job.status.is_terminal() {
         return job;
     }
@@ -330,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_has_three_names() {
+    fn a_version_can_be_named_in_three_ways() {
         let create = |version: &str| Create {
             version: Some(version.to_owned().into()),
             ..Create::default()
@@ -342,19 +368,19 @@ mod tests {
             ("ann/echo:", (Some("ann/echo"), Some(""))),
             ("", (None, Some(""))),
         ] {
-            assert_eq!(wanted(&create(text)).ok(), Some(expected), "{text}");
+            assert_eq!(named_version(&create(text)).ok(), Some(expected), "{text}");
         }
-        assert!(wanted(&Create::default()).is_err());
+        assert!(named_version(&Create::default()).is_err());
     }
 
     #[test]
-    fn a_wait_is_bounded_and_nonsense_is_no_wish() {
+    fn a_wait_is_bounded_and_invalid_values_are_ignored() {
         let wait = |value: &'static str| {
             let headers = HeaderMap::from_iter([(
                 axum::http::HeaderName::from_static("prefer"),
                 HeaderValue::from_static(value),
             )]);
-            wanted_wait(&headers).map(|wait| wait.as_secs())
+            requested_wait(&headers).map(|wait| wait.as_secs())
         };
         let cases = [
             ("wait", Some(60)),

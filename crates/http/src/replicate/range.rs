@@ -1,33 +1,33 @@
-//! Which part of a file is wanted, and whether at all: ranges and conditions of RFC 9110.
+//! Byte ranges and conditional requests for files (RFC 9110).
 
 use std::ops::Range;
 
 use axum::http::header::{IF_NONE_MATCH, IF_RANGE, RANGE};
 use axum::http::{HeaderMap, HeaderName};
 
-/// What of a file is wanted.
+/// The part of a file that a request asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RequestedRange {
-    /// All of it.
+    /// The whole file.
     Whole,
     /// These bytes.
     Part(Range<u64>),
-    /// Bytes that it does not have.
+    /// Bytes outside of the file: 416.
     Unsatisfiable,
-    /// Nothing: the caller has it.
+    /// The client has the file already: 304.
     NotModified,
 }
 
 impl RequestedRange {
-    /// What the headers ask for of a file with so many bytes and this tag, in quotes.
+    /// Reads the headers of a request for a file with this size and this quoted entity tag.
     pub(super) fn read(headers: &HeaderMap, size: u64, tag: &str) -> Self {
         if list(headers, &IF_NONE_MATCH)
             .any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag)
         {
             return Self::NotModified;
         }
-        // Parts are of the file that the caller knows, or else it gets the new one whole. A moment is never the
-        // same: we tell none.
+        // A range is only valid for the file that the client knows; otherwise it gets the new file
+        // whole. A date never matches, because responses have no `Last-Modified`.
         if headers
             .get(IF_RANGE)
             .is_some_and(|known| known.as_bytes() != tag.as_bytes())
@@ -54,7 +54,7 @@ fn list<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &
         .map(str::trim)
 }
 
-/// One range of bytes; whoever asks for several, or for something else, gets everything.
+/// Parses one byte range. Several ranges and other units are answered with the whole file.
 fn part(range: &str, size: u64) -> RequestedRange {
     let Some((unit, range)) = range.split_once('=') else {
         return RequestedRange::Whole;
@@ -80,7 +80,7 @@ fn part(range: &str, size: u64) -> RequestedRange {
     }
 }
 
-/// Digits and nothing else; what is too large for us is larger than any file.
+/// Parses digits only. A number that does not fit is larger than any file.
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))

@@ -1,7 +1,7 @@
-//! How many requests an account may make: so many at once, then so many per time.
+//! Rate limits per account: a burst of `count` requests, then a steady rate.
 //!
-//! One number per account and kind of request is enough for that: the moment until which its requests so far
-//! have used up what it may.
+//! It stores one value per account and kind of request: the time until which the requests so far
+//! have used up the limit.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,16 +18,16 @@ use super::reply::ApiError;
 use super::{AppState, is_open};
 use crate::access::Identity;
 
-/// So many requests in so long, all at once or one by one.
+/// A number of requests in a period, all at once or spread out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// How many; at least one.
+    /// The number of requests; at least 1.
     pub count: u32,
-    /// In which time.
+    /// The period.
     pub per: Duration,
 }
 
-/// What each account may do.
+/// The rate limits that apply to each account.
 #[derive(Debug, Default)]
 pub struct RateLimits {
     create: Option<RateMeter>,
@@ -35,7 +35,7 @@ pub struct RateLimits {
 }
 
 impl RateLimits {
-    /// Requests that create predictions or trainings, and all others.
+    /// Limits for requests that create predictions or trainings, and for all others.
     pub fn new(create: Option<Rate>, other: Option<Rate>) -> Self {
         Self {
             create: create.map(RateMeter::new),
@@ -43,8 +43,8 @@ impl RateLimits {
         }
     }
 
-    /// Whether everybody may ask as much as they like.
-    pub(super) fn are_none(&self) -> bool {
+    /// Whether there is no limit at all.
+    pub(super) fn is_unlimited(&self) -> bool {
         self.create.is_none() && self.other.is_none()
     }
 
@@ -57,14 +57,14 @@ impl RateLimits {
     }
 }
 
-/// Lets a request through, or tells its caller when to come again.
+/// Passes a request on, or refuses it with the time after which the client may retry.
 pub(super) async fn check(
     State(state): State<Arc<AppState>>,
     caller: Identity,
     request: Request,
     next: Next,
 ) -> Response {
-    // Nobody can be named behind an address that needs no token.
+    // A path that needs no token has no account.
     let meter = state
         .config
         .limits
@@ -73,12 +73,12 @@ pub(super) async fn check(
     let Some(meter) = meter else {
         return next.run(request).await;
     };
-    let reading = meter.count(&caller.account, Instant::now());
-    let mut response = match reading.wait {
+    let status = meter.count(&caller.account, Instant::now());
+    let mut response = match status.wait {
         None => next.run(request).await,
         Some(wait) => ApiError::Throttled(wait).into_response(),
     };
-    reading.tell(response.headers_mut());
+    status.write_headers(response.headers_mut());
     response
 }
 
@@ -86,21 +86,21 @@ fn is_create(method: &Method, path: &str) -> bool {
     method == Method::POST && (path.ends_with("/predictions") || path.ends_with("/trainings"))
 }
 
-/// One limit of all accounts.
+/// A limit, with its use by each account.
 #[derive(Debug)]
 struct RateMeter {
     rate: Rate,
-    /// There are no more accounts than tokens.
+    /// There are at most as many accounts as tokens.
     used_until: Mutex<HashMap<Account, Instant>>,
 }
 
-/// Where an account stands.
+/// The state of an account's limit after a request.
 #[derive(Debug, PartialEq, Eq)]
 struct RateLimitStatus {
-    /// The request is one too many; the next may come after this time.
+    /// The request is over the limit; the next one is allowed after this time.
     wait: Option<Duration>,
     remaining: u32,
-    /// Until everything may be used again.
+    /// The time until the whole limit is available again.
     reset: Duration,
 }
 
@@ -115,7 +115,7 @@ impl RateMeter {
         }
     }
 
-    /// Counts a request, unless it is one too many.
+    /// Counts a request, unless it is over the limit.
     fn count(&self, account: &Account, now: Instant) -> RateLimitStatus {
         let Rate { count, per } = self.rate;
         let each = per / count;
@@ -146,7 +146,7 @@ impl RateMeter {
 }
 
 impl RateLimitStatus {
-    fn tell(&self, headers: &mut HeaderMap) {
+    fn write_headers(&self, headers: &mut HeaderMap) {
         headers.insert("ratelimit-remaining", HeaderValue::from(self.remaining));
         headers.insert(
             "ratelimit-reset",
@@ -155,7 +155,7 @@ impl RateLimitStatus {
     }
 }
 
-/// Rounded up: who waits so long has waited long enough.
+/// Rounded up, so that a client that waits this long is not refused again.
 pub(super) fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_at_once_and_then_one_by_one() {
+    fn a_burst_and_then_a_steady_rate() {
         let (meter, ann, start) = (meter(), Account::parse("ann").unwrap(), Instant::now());
         let at = |second| meter.count(&ann, start + Duration::from_secs(second));
         assert_eq!(
@@ -185,13 +185,13 @@ mod tests {
             (Some(Duration::from_secs(15)), 0)
         );
         assert_eq!(refused.reset, Duration::from_secs(55));
-        assert_eq!(at(20).wait, None, "what was refused does not count");
+        assert_eq!(at(20).wait, None, "a refused request does not count");
         assert_eq!(at(21).wait, Some(Duration::from_secs(19)));
-        assert_eq!(at(200).remaining, 2, "all of it is there again");
+        assert_eq!(at(200).remaining, 2, "the whole limit is available again");
     }
 
     #[test]
-    fn accounts_do_not_use_up_each_others() {
+    fn accounts_have_separate_limits() {
         let (meter, now) = (meter(), Instant::now());
         let ann = Account::parse("ann").unwrap();
         for _ in 0..4 {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_makes_jobs_is_a_create() {
+    fn only_requests_that_make_jobs_count_as_create() {
         for path in [
             "/v1/predictions",
             "/v1/models/a/b/predictions",

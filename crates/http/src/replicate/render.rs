@@ -1,4 +1,4 @@
-//! A job in Replicate's words: the same in answers and in webhooks.
+//! Turns a job into Replicate's JSON: the same for responses and webhooks.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use tidegate_service::{Snapshot, WebhookRenderer};
 
 use super::file_links::{FileLinks, JobRef};
 use super::origin::Origin;
-use super::predictions::noun;
+use super::predictions::resource_name;
 use super::wire::Urls;
 use crate::shared::json_object::JsonObjectWriter;
 
-/// Between account and id in a token; neither can hold it.
-const PART: char = '\0';
+/// Separates account and id in a stream token; neither can contain it.
+const SEPARATOR: char = '\0';
 
-/// How jobs are written. Cloning gives another handle.
+/// Renders jobs as Replicate's JSON. Clones share their state.
 #[derive(Clone)]
 pub struct PredictionRenderer {
     key: Arc<hmac::Key>,
@@ -30,28 +30,28 @@ pub struct PredictionRenderer {
     files: Option<Arc<FileLinks>>,
 }
 
-/// What a job is called that the platform ended before it began.
+/// The status of a job that was ended before it started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenderAborted {
-    /// `aborted`, as Replicate says today.
+    /// `aborted`, which is what Replicate returns today.
     AsIs,
-    /// `canceled`, for clients that do not know the word: Python's up to 1.0.7 fails on it, npm's waits
-    /// for ever.
+    /// `canceled`, for clients that do not know `aborted`: Python's up to 1.0.7 raises an error,
+    /// npm's waits forever.
     AsCanceled,
 }
 
-/// Whether the output of a job can be read as it comes.
+/// Whether a client can stream the output of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StreamSupport {
     No,
-    /// Texts, or whatever the model gives.
+    /// The stream has text or other JSON values.
     Values,
-    /// Addresses of files.
+    /// The stream has URLs of files.
     Files,
 }
 
 impl PredictionRenderer {
-    /// Whoever knows the secret can read every stream.
+    /// `secret` signs stream tokens: anyone who has it can read the output of every job.
     pub fn new(secret: &[u8], aborted: RenderAborted) -> Self {
         Self {
             key: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, secret)),
@@ -60,36 +60,40 @@ impl PredictionRenderer {
         }
     }
 
-    /// The same, for jobs whose files are kept here.
+    /// Adds download URLs for files in outputs.
     pub fn with_files(self, files: Option<Arc<FileLinks>>) -> Self {
         Self { files, ..self }
     }
 
-    /// The same with another word.
-    pub(super) fn saying(self, aborted: RenderAborted) -> Self {
+    /// Replaces the rendering of aborted jobs.
+    pub(super) fn with_aborted(self, aborted: RenderAborted) -> Self {
         Self { aborted, ..self }
     }
 
-    /// How webhooks are written for a receiver that was written down.
-    pub fn renderer(&self, hook: &WebhookSpec) -> WebhookRenderer {
+    /// The renderer of a stored webhook.
+    pub fn webhook_renderer(&self, hook: &WebhookSpec) -> WebhookRenderer {
         let streams = match (hook.streams, hook.streams_files) {
             (false, _) => StreamSupport::No,
             (true, false) => StreamSupport::Values,
             (true, true) => StreamSupport::Files,
         };
         match hook.origin.as_deref().and_then(Origin::parse) {
-            Some(origin) => self.wording_for(origin, streams),
-            // We wrote it down ourselves; without it nothing useful can be said.
+            Some(origin) => self.webhook_renderer_for(origin, streams),
+            // The server stored the origin itself. If it is invalid, no URL can be rendered.
             None => WebhookRenderer::new(|_| Bytes::from_static(b"{}")),
         }
     }
 
-    pub(super) fn wording_for(&self, origin: Origin, streams: StreamSupport) -> WebhookRenderer {
+    pub(super) fn webhook_renderer_for(
+        &self,
+        origin: Origin,
+        streams: StreamSupport,
+    ) -> WebhookRenderer {
         let renderer = self.clone();
         WebhookRenderer::new(move |job| renderer.prediction(job, &origin, streams))
     }
 
-    /// A job as its owner sees it. Keys are in Replicate's order.
+    /// A job as its owner sees it. The keys are in Replicate's order.
     pub(super) fn prediction(
         &self,
         job: &Snapshot,
@@ -108,17 +112,17 @@ impl PredictionRenderer {
             ),
             None => Bytes::from_static(b"null"),
         };
-        let room = output.len() + job.logs.len() + job.input.len() + 1024;
-        let mut body = JsonObjectWriter::with_capacity(room);
+        let capacity = output.len() + job.logs.len() + job.input.len() + 1024;
+        let mut body = JsonObjectWriter::with_capacity(capacity);
         body.field("id", &job.id)
             .field("model", &job.target.model)
             .field("version", &job.target.version);
-        // What was removed is shown as nothing, which is not the same as an empty input.
+        // Removed data is rendered as `null`, which differs from an empty input.
         let null = Bytes::from_static(b"null");
         let (input, logs) = if job.data_removed {
             (&null, None)
         } else {
-            (&job.input, Some(in_lines(&job.logs)))
+            (&job.input, Some(with_newlines(&job.logs)))
         };
         body.raw("input", Some(input))
             .field("logs", &logs)
@@ -126,16 +130,21 @@ impl PredictionRenderer {
         body.field("data_removed", &job.data_removed)
             .field("error", &job.error)
             .field("source", "api");
-        body.field("status", self.word(job.status));
-        body.field("created_at", &moment(job.created_at));
-        body.field("started_at", &job.started_at.map(moment))
-            .field("completed_at", &job.completed_at.map(moment));
-        body.maybe("deadline", job.deadline.map(moment).as_deref());
-        let through = job.target.deployment.as_ref();
-        body.maybe("deployment", through.map(|through| &through.deployment));
+        body.field("status", self.status(job.status));
+        body.field("created_at", &timestamp(job.created_at));
+        body.field("started_at", &job.started_at.map(timestamp))
+            .field("completed_at", &job.completed_at.map(timestamp));
+        body.maybe("deadline", job.deadline.map(timestamp).as_deref());
+        let deployment = job.target.deployment.as_ref();
+        body.maybe(
+            "deployment",
+            deployment.map(|deployment| &deployment.deployment),
+        );
         body.maybe(
             "deployment_release",
-            through.and_then(|through| through.release).as_ref(),
+            deployment
+                .and_then(|deployment| deployment.release)
+                .as_ref(),
         );
         body.maybe("webhook", job.hook.as_ref().map(|hook| &hook.url));
         body.maybe(
@@ -147,15 +156,15 @@ impl PredictionRenderer {
         body.finish()
     }
 
-    /// What a job gave, or some of it, with addresses of the files in it.
+    /// An output or a part of it, with download URLs for the files in it.
     pub(super) fn output(&self, job: &JobRef<'_>, json: &Bytes, origin: &Origin) -> Bytes {
         match &self.files {
-            Some(links) => links.told(job, json, origin),
+            Some(links) => links.output_with_urls(job, json, origin),
             None => json.clone(),
         }
     }
 
-    fn word(&self, status: Status) -> &'static str {
+    fn status(&self, status: Status) -> &'static str {
         match (status, self.aborted) {
             (Status::Queued | Status::Starting, _) => "starting",
             (Status::Processing, _) => "processing",
@@ -167,7 +176,7 @@ impl PredictionRenderer {
     }
 
     fn urls(&self, job: &Snapshot, origin: &Origin, streams: StreamSupport) -> Urls {
-        let resource = format!("{}s", noun(job.kind));
+        let resource = format!("{}s", resource_name(job.kind));
         let get = ["v1", &resource, job.id.as_str()];
         Urls {
             cancel: origin.to(&[&get[..], &["cancel"]].concat()),
@@ -176,7 +185,7 @@ impl PredictionRenderer {
         }
     }
 
-    /// Where the output can be read as it comes. npm's client looks at the path to know whether it reads files.
+    /// The URL of the output stream. npm's client decides by the path whether the stream has files.
     fn stream_url(
         &self,
         job: &Snapshot,
@@ -195,32 +204,32 @@ impl PredictionRenderer {
         }
     }
 
-    /// What opens the stream of a job: who it is, and a proof that we said so.
+    /// The token of a job's stream: account and id, with a signature.
     fn token(&self, account: &Account, id: &JobId) -> String {
         let name = if account.is_anonymous() {
             ""
         } else {
             account.as_str()
         };
-        let whose = format!("{name}{PART}{id}");
-        let proof = hmac::sign(&self.key, whose.as_bytes());
+        let payload = format!("{name}{SEPARATOR}{id}");
+        let signature = hmac::sign(&self.key, payload.as_bytes());
         format!(
             "{}.{}",
-            URL_SAFE_NO_PAD.encode(&whose),
-            URL_SAFE_NO_PAD.encode(proof)
+            URL_SAFE_NO_PAD.encode(&payload),
+            URL_SAFE_NO_PAD.encode(signature)
         )
     }
 
-    /// The job that a token of ours is for.
+    /// The job of a stream token; `None` if this server did not sign it.
     pub(super) fn read_token(&self, token: &str) -> Option<(Account, JobId)> {
-        let (whose, proof) = token.split_once('.')?;
-        let (whose, proof) = (
-            URL_SAFE_NO_PAD.decode(whose).ok()?,
-            URL_SAFE_NO_PAD.decode(proof).ok()?,
+        let (payload, signature) = token.split_once('.')?;
+        let (payload, signature) = (
+            URL_SAFE_NO_PAD.decode(payload).ok()?,
+            URL_SAFE_NO_PAD.decode(signature).ok()?,
         );
-        hmac::verify(&self.key, &whose, &proof).ok()?;
-        let whose = String::from_utf8(whose).ok()?;
-        let (name, id) = whose.split_once(PART)?;
+        hmac::verify(&self.key, &payload, &signature).ok()?;
+        let payload = String::from_utf8(payload).ok()?;
+        let (name, id) = payload.split_once(SEPARATOR)?;
         let account = if name.is_empty() {
             Account::ANONYMOUS
         } else {
@@ -230,9 +239,9 @@ impl PredictionRenderer {
     }
 }
 
-/// Logs as clients read them, line by line. A bar of progress goes back to the begin of its line instead; both
-/// clients would see only its first state.
-fn in_lines(logs: &str) -> Cow<'_, str> {
+/// Clients split logs at newlines. A progress bar uses carriage returns instead, and both clients
+/// would show only its first state.
+fn with_newlines(logs: &str) -> Cow<'_, str> {
     if logs.contains('\r') {
         logs.replace("\r\n", "\n").replace('\r', "\n").into()
     } else {
@@ -240,15 +249,14 @@ fn in_lines(logs: &str) -> Cow<'_, str> {
     }
 }
 
-/// What the model noted. At the end also how long it worked, which is without the time in the line, and
-/// how long everything took.
+/// The metrics that the model recorded. A job that has ended also has the time that it ran (without
+/// its time in the queue) and the total time.
 fn metrics(job: &Snapshot) -> Map<String, Value> {
     let mut metrics = job.metrics.clone();
     metrics.remove("predict_time");
     if let Some(completed_at) = job.completed_at {
-        let since = |moment: Timestamp| {
-            Value::from(completed_at.duration_since(moment).as_secs_f64().max(0.0))
-        };
+        let since =
+            |from: Timestamp| Value::from(completed_at.duration_since(from).as_secs_f64().max(0.0));
         if let Some(started_at) = job.started_at {
             metrics.insert("predict_time".to_owned(), since(started_at));
         }
@@ -257,7 +265,7 @@ fn metrics(job: &Snapshot) -> Map<String, Value> {
     metrics
 }
 
-pub(super) fn moment(at: Timestamp) -> String {
+pub(super) fn timestamp(at: Timestamp) -> String {
     at.to_string()
 }
 
@@ -299,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_in_replicates_words() {
+    fn job_as_replicate_json() {
         let origin = Origin::parse("http://h:5000").unwrap();
         let body = renderer(RenderAborted::AsIs).prediction(
             &job(Status::Succeeded),
@@ -310,19 +318,19 @@ mod tests {
     }
 
     #[test]
-    fn old_clients_are_spared_a_word_they_do_not_know() {
+    fn old_clients_get_canceled_instead_of_aborted() {
         assert_eq!(
-            renderer(RenderAborted::AsIs).word(Status::Aborted),
+            renderer(RenderAborted::AsIs).status(Status::Aborted),
             "aborted"
         );
         assert_eq!(
-            renderer(RenderAborted::AsCanceled).word(Status::Aborted),
+            renderer(RenderAborted::AsCanceled).status(Status::Aborted),
             "canceled"
         );
     }
 
     #[test]
-    fn a_token_opens_one_job_and_cannot_be_made_up() {
+    fn a_token_opens_one_job_and_cannot_be_forged() {
         let (renderer, id) = (renderer(RenderAborted::AsIs), JobId::parse("a b").unwrap());
         for account in [Account::ANONYMOUS, Account::parse("anonymous").unwrap()] {
             let token = renderer.token(&account, &id);

@@ -1,4 +1,5 @@
-//! How the desk's answers and refusals are said in Replicate's API: each status code and each error is here.
+//! Maps results and refusals of the service to responses of Replicate's API: every status code and
+//! every error is here.
 
 use std::time::Duration;
 
@@ -23,39 +24,39 @@ use crate::shared::cancel_after::InvalidCancelAfter;
 use crate::shared::parse_body::{BodyParseError, ShapeError};
 use crate::shared::response::json;
 
-/// Something of ours.
+/// 200 with a JSON body.
 pub(super) fn ok(body: &impl Serialize) -> Response {
     json(
         StatusCode::OK,
         serde_json::to_vec(body)
-            .expect("our answers have string keys")
+            .expect("responses have string keys")
             .into(),
     )
 }
 
-/// Something new of ours.
+/// 201 with a JSON body.
 pub(super) fn created(body: &impl Serialize) -> Response {
     json(
         StatusCode::CREATED,
         serde_json::to_vec(body)
-            .expect("our answers have string keys")
+            .expect("responses have string keys")
             .into(),
     )
 }
 
-/// The answer on paths that nobody knows.
-pub(super) async fn no_such_path(uri: Uri) -> Response {
+/// The response for an unknown path.
+pub(super) async fn unknown_path(uri: Uri) -> Response {
     let detail = format!("There is nothing at `{}` on this server.", uri.path());
     problem(StatusCode::NOT_FOUND, "Not found", &detail, &[])
 }
 
-/// The answer to methods that a path does not have.
-pub(super) async fn no_such_method(method: Method, uri: Uri) -> Response {
-    wrong_method(&method, &uri)
+/// The response for a method that the path does not support.
+pub(super) async fn method_not_allowed(method: Method, uri: Uri) -> Response {
+    method_not_allowed_for(&method, &uri)
 }
 
-pub(super) fn wrong_method(method: &Method, uri: &Uri) -> Response {
-    let detail = format!("`{}` cannot be asked with {method}.", uri.path());
+pub(super) fn method_not_allowed_for(method: &Method, uri: &Uri) -> Response {
+    let detail = format!("Method {method} is not allowed for `{}`.", uri.path());
     problem(
         StatusCode::METHOD_NOT_ALLOWED,
         "Method not allowed",
@@ -64,15 +65,16 @@ pub(super) fn wrong_method(method: &Method, uri: &Uri) -> Response {
     )
 }
 
-/// Lets paths through whose `%` escapes are text. The library would refuse others in its own words.
-pub(super) async fn only_text(mut request: Request, next: Next) -> Response {
+/// Rejects paths that are not UTF-8 after percent-decoding. Otherwise axum would reject them with a
+/// response in another format.
+pub(super) async fn reject_non_utf8_paths(mut request: Request, next: Next) -> Response {
     if request.uri().path().contains('%') {
         let (mut parts, body) = request.into_parts();
         if RawPathParams::from_request_parts(&mut parts, &())
             .await
             .is_err()
         {
-            let detail = "The path is not UTF-8 when its `%` escapes are read.";
+            let detail = "The path is not valid UTF-8 after percent-decoding.";
             return problem(StatusCode::BAD_REQUEST, "Unreadable request", detail, &[]);
         }
         request = Request::from_parts(parts, body);
@@ -80,7 +82,7 @@ pub(super) async fn only_text(mut request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// The answer to callers without a token that counts.
+/// The response for a request without a valid token.
 pub(crate) fn unauthenticated() -> Response {
     problem(
         StatusCode::UNAUTHORIZED,
@@ -90,64 +92,68 @@ pub(crate) fn unauthenticated() -> Response {
     )
 }
 
-/// Everything that can be wrong with a request to this state, and what its caller is told.
+/// The errors of this API, with the `detail` that the client gets.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {
     #[error(transparent)]
     Body(#[from] BodyError),
     #[error(transparent)]
     Envelope(#[from] BodyParseError),
-    /// The body should be a form with a file, and is not.
+    /// The body is not a form with a file.
     #[error("{0}")]
     Form(String),
-    /// A file could not be kept or read; the reason is for the log.
-    #[error("The server cannot keep or read files at the moment.")]
+    /// A file cannot be stored or read. The reason goes to the log only.
+    #[error("The server cannot store or read files at the moment.")]
     Disk(String),
-    /// The account has left too many files.
+    /// The account has reached its file quota.
     #[error("{0}")]
     Quota(String),
-    /// The body is an object, but not the right one.
-    #[error("{}", listed(.0))]
+    /// The body is an object with missing or invalid fields.
+    #[error("{}", list_fields(.0))]
     Fields(Vec<InvalidField>),
     #[error(
         "The specified version does not exist (or perhaps you don't have permission to use it?)"
     )]
     UnknownVersion,
-    /// There is no such thing: model, version, prediction, stream.
-    #[error("There is no such {0}, or it is not yours.")]
+    /// A model, version, prediction, stream etc. that does not exist or that the caller may not
+    /// see.
+    #[error("There is no such {0}, or you do not have access to it.")]
     Unknown(&'static str),
-    /// There is one with this name already, or it cannot be changed as it is now.
+    /// A feature that needs another option of the server.
+    #[error("{0}")]
+    NotConfigured(&'static str),
+    /// The name exists already, or the resource cannot be changed in its current state.
     #[error("{0}")]
     Conflict(String),
     #[error(transparent)]
-    BadDeadline(#[from] InvalidCancelAfter),
+    InvalidDeadline(#[from] InvalidCancelAfter),
     #[error("`Cancel-After` must be at least 5 seconds")]
     DeadlineTooShort,
-    /// A bound of a list is no moment.
-    #[error("`{0}` is not a moment; write it like `2026-01-31T12:00:00Z`")]
-    BadMoment(&'static str),
-    /// A list of jobs that were made neither here nor there.
+    /// A time bound of a list is not a timestamp.
+    #[error("`{0}` is not an RFC 3339 timestamp; write it like `2026-01-31T12:00:00Z`")]
+    InvalidTimestamp(&'static str),
+    /// The `source` of a list is unknown.
     #[error("`source` must be `api` or `web`")]
-    BadSource,
+    InvalidSource,
     #[error("The model has no training function.")]
     NotTrainable,
     #[error("The specified training destination does not exist")]
     UnknownDestination,
-    #[error("This needs a token of an administrator of the server.")]
-    NotYours,
-    /// Only its owner may make or change it.
-    #[error("Models of `{0}` are made and changed by `{0}` only.")]
-    NotYourModel(String),
-    /// It comes from a folder of the server.
-    #[error("The model is served from a folder: change the folder and start the server again.")]
+    #[error("This request needs an administrator token.")]
+    AdminOnly,
+    /// Only the owner may create or change the model.
+    #[error("Only `{0}` can create or change models of `{0}`.")]
+    NotModelOwner(String),
+    /// The model comes from a folder and cannot be changed over the API.
+    #[error("The model is served from a folder: change the folder and restart the server.")]
     ServedFromFolder,
     #[error("The model is not loaded yet.")]
-    NoSchema,
+    ModelNotLoaded,
     #[error(transparent)]
     Refused(#[from] Refusal),
-    #[error("The server cannot look into its records at the moment.")]
+    #[error("The server cannot use its database at the moment.")]
     Store(#[from] StoreError),
-    /// The account has asked too much; it may ask again after this time.
+    /// The account has reached its rate limit; it may send the next request after this time.
     #[error("Request was throttled. Your rate limit resets in ~{}s.", whole_seconds(*.0))]
     Throttled(Duration),
 }
@@ -178,19 +184,19 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         use StatusCode as S;
         let detail = self.to_string();
-        let told = |status, title| problem(status, title, &detail, &[]);
+        let problem_of = |status, title| problem(status, title, &detail, &[]);
         match self {
             Self::Body(error) => error
                 .reason()
-                .tag(told(error.status(), "Unreadable request")),
+                .tag(problem_of(error.status(), "Unreadable request")),
             Self::Envelope(BodyParseError::Syntax(_) | BodyParseError::Unreadable(_))
-            | Self::Form(_) => told(S::BAD_REQUEST, "Unreadable request"),
+            | Self::Form(_) => problem_of(S::BAD_REQUEST, "Unreadable request"),
             Self::Envelope(BodyParseError::Shape(ShapeError {
                 field: Some(field),
                 message,
             })) => Self::Fields(vec![InvalidField::invalid(&field, &message)]).into_response(),
             Self::Envelope(BodyParseError::Shape(_)) => {
-                told(S::UNPROCESSABLE_ENTITY, "Input validation failed")
+                problem_of(S::UNPROCESSABLE_ENTITY, "Input validation failed")
             }
             Self::Fields(fields) => problem(
                 S::UNPROCESSABLE_ENTITY,
@@ -198,27 +204,33 @@ impl IntoResponse for ApiError {
                 &detail,
                 &fields,
             ),
-            Self::Quota(_) => told(S::INSUFFICIENT_STORAGE, "Too many files"),
+            Self::Quota(_) => problem_of(S::INSUFFICIENT_STORAGE, "Too many files"),
             Self::UnknownVersion => {
-                told(S::UNPROCESSABLE_ENTITY, "Invalid version or not permitted")
+                problem_of(S::UNPROCESSABLE_ENTITY, "Invalid version or not permitted")
             }
-            Self::Unknown(_) | Self::UnknownDestination => told(S::NOT_FOUND, "Not found"),
-            Self::Conflict(_) => told(S::CONFLICT, "Conflict"),
-            Self::BadDeadline(_) | Self::DeadlineTooShort => {
-                told(S::UNPROCESSABLE_ENTITY, "Invalid Cancel-After")
+            Self::Unknown(_) | Self::NotConfigured(_) | Self::UnknownDestination => {
+                problem_of(S::NOT_FOUND, "Not found")
             }
-            Self::BadMoment(_) | Self::BadSource => told(S::UNPROCESSABLE_ENTITY, "Invalid query"),
-            Self::NotTrainable => told(S::UNPROCESSABLE_ENTITY, "Training not supported"),
-            Self::NotYours => RejectReason::NotAllowed.tag(told(S::FORBIDDEN, "Forbidden")),
-            Self::NotYourModel(_) | Self::ServedFromFolder => told(S::FORBIDDEN, "Forbidden"),
-            Self::NoSchema => later(&detail),
+            Self::Conflict(_) => problem_of(S::CONFLICT, "Conflict"),
+            Self::InvalidDeadline(_) | Self::DeadlineTooShort => {
+                problem_of(S::UNPROCESSABLE_ENTITY, "Invalid Cancel-After")
+            }
+            Self::InvalidTimestamp(_) | Self::InvalidSource => {
+                problem_of(S::UNPROCESSABLE_ENTITY, "Invalid query")
+            }
+            Self::NotTrainable => problem_of(S::UNPROCESSABLE_ENTITY, "Training not supported"),
+            Self::AdminOnly => RejectReason::NotAllowed.tag(problem_of(S::FORBIDDEN, "Forbidden")),
+            Self::NotModelOwner(_) | Self::ServedFromFolder => {
+                problem_of(S::FORBIDDEN, "Forbidden")
+            }
+            Self::ModelNotLoaded => unavailable(&detail),
             Self::Disk(error) => {
-                tracing::error!(error, "a file could not be kept or read");
-                later(&detail)
+                tracing::error!(error, "failed to store or read file");
+                unavailable(&detail)
             }
             Self::Store(error) => {
-                tracing::error!(error = %chain(&error), "the store could not be asked");
-                later(&detail)
+                tracing::error!(error = %chain(&error), "failed to use store");
+                unavailable(&detail)
             }
             Self::Refused(refusal) => refused(&refusal),
             Self::Throttled(wait) => {
@@ -234,8 +246,8 @@ fn refused(refusal: &Refusal) -> Response {
         Refusal::InvalidInput(errors) => {
             ApiError::Fields(errors.iter().map(invalid_field).collect()).into_response()
         }
-        Refusal::NotReady { health } => later(not_ready(*health)),
-        Refusal::StoreUnavailable | Refusal::Closing => later(&refusal.to_string()),
+        Refusal::NotReady { health } => unavailable(not_ready(*health)),
+        Refusal::StoreUnavailable | Refusal::Closing => unavailable(&refusal.to_string()),
         Refusal::AtCapacity => throttled(&refusal.to_string(), 1),
         Refusal::NoSpace => problem(
             S::INSUFFICIENT_STORAGE,
@@ -264,23 +276,21 @@ fn refused(refusal: &Refusal) -> Response {
     }
 }
 
-/// Why a model takes no jobs, and where to look.
+/// Why a model accepts no jobs.
 fn not_ready(health: Health) -> &'static str {
     match health {
         Health::SetupFailed => {
-            "The model could not be loaded: its setup failed. The log of the server says why."
+            "The model could not be loaded: its setup failed. See the server log."
         }
-        Health::Defunct => {
-            "The model cannot be run: its processes keep dying. The log of the server says why."
-        }
+        Health::Defunct => "The model cannot run: its processes keep exiting. See the server log.",
         Health::Unknown | Health::Starting | Health::Ready | Health::Busy => {
             "The model is not loaded yet. Try again in a moment."
         }
     }
 }
 
-/// What is wrong with a body, as a list for people.
-fn listed(fields: &[InvalidField]) -> String {
+/// The invalid fields as a list for people.
+fn list_fields(fields: &[InvalidField]) -> String {
     let line = |field: &InvalidField| match field.field.as_str() {
         "" => format!("- {}\n", field.description),
         name => format!("- {name}: {}\n", field.description),
@@ -289,7 +299,7 @@ fn listed(fields: &[InvalidField]) -> String {
 }
 
 fn invalid_field(error: &FieldError) -> InvalidField {
-    let place = match error.field.as_str() {
+    let path = match error.field.as_str() {
         "__root__" => "input".to_owned(),
         field => format!("input.{}", field.replace('/', ".")),
     };
@@ -301,25 +311,25 @@ fn invalid_field(error: &FieldError) -> InvalidField {
         },
         Rule::Choice(choices) => {
             let description = format!(
-                "{place} must be one of the following: {}",
+                "{path} must be one of the following: {}",
                 choices.join(", ")
             );
             InvalidField {
                 kind: "enum",
-                field: place,
+                field: path,
                 description,
             }
         }
         rule => InvalidField {
-            kind: name_of(rule),
-            field: place,
+            kind: rule_name(rule),
+            field: path,
             description: error.message.clone(),
         },
     }
 }
 
-/// A rule as Replicate's validator calls it.
-fn name_of(rule: &Rule) -> &'static str {
+/// The name of a rule in Replicate's validator.
+fn rule_name(rule: &Rule) -> &'static str {
     match rule {
         Rule::Required => "required",
         Rule::Choice(_) => "enum",
@@ -333,8 +343,8 @@ fn name_of(rule: &Rule) -> &'static str {
     }
 }
 
-/// Not now, but soon.
-fn later(detail: &str) -> Response {
+/// 503 with `Retry-After`.
+fn unavailable(detail: &str) -> Response {
     let mut response = problem(
         StatusCode::SERVICE_UNAVAILABLE,
         "Service unavailable",
@@ -347,7 +357,7 @@ fn later(detail: &str) -> Response {
     response
 }
 
-/// Too much at once. Clients look for the time in the header or in the body.
+/// 429. Clients read the time to wait from the header or from the body.
 fn throttled(detail: &str, seconds: u64) -> Response {
     let status = StatusCode::TOO_MANY_REQUESTS;
     let body = Problem {
@@ -357,7 +367,7 @@ fn throttled(detail: &str, seconds: u64) -> Response {
         retry_after: Some(seconds),
         invalid_fields: &[],
     };
-    let mut response = said(status, &body);
+    let mut response = problem_response(status, &body);
     response
         .headers_mut()
         .insert(RETRY_AFTER, HeaderValue::from(seconds));
@@ -370,7 +380,7 @@ fn problem(
     detail: &str,
     invalid_fields: &[InvalidField],
 ) -> Response {
-    said(
+    problem_response(
         status,
         &Problem {
             title,
@@ -382,11 +392,11 @@ fn problem(
     )
 }
 
-fn said(status: StatusCode, problem: &Problem<'_>) -> Response {
+fn problem_response(status: StatusCode, problem: &Problem<'_>) -> Response {
     let mut response = json(
         status,
         serde_json::to_vec(problem)
-            .expect("our answers have string keys")
+            .expect("responses have string keys")
             .into(),
     );
     response.headers_mut().insert(

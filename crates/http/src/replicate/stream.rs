@@ -1,7 +1,7 @@
-//! The output of a prediction as it comes, as server-sent events.
+//! The output of a prediction as server-sent events.
 //!
-//! An event's id says how much of the job was told with it, so a reader that comes back gets the rest,
-//! also from another server that has read the job from its records.
+//! The id of an event says how much of the job has been sent. A client that reconnects gets the
+//! rest, also from another server that has loaded the job from the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,8 @@ use super::origin::Origin;
 use super::reply::ApiError;
 use crate::shared::response::event_stream;
 
-/// A comment is sent after this much silence, so that nobody in between hangs up.
+/// After this much time without an event, a comment is sent, so that proxies keep the connection
+/// open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// `GET /v1/streams/{token}`
@@ -47,13 +48,13 @@ pub(super) async fn follow(
     let seen = headers
         .get("last-event-id")
         .and_then(|id| id.to_str().ok())
-        .and_then(read_id)
+        .and_then(parse_event_id)
         .unwrap_or_default();
     let breaks = LineBreaks::of(&headers);
     let writer = SseWriter {
         second: job.snapshot().created_at.as_second(),
         seen,
-        over: false,
+        ended: false,
         job,
         state,
         origin,
@@ -66,30 +67,30 @@ pub(super) async fn follow(
     Ok(event_stream(Body::from_stream(frames)))
 }
 
-/// Tells one reader of a job.
+/// Writes the events of a job for one client.
 struct SseWriter {
     job: Arc<Job>,
     state: Arc<AppState>,
     origin: Origin,
     second: i64,
     seen: ReadPosition,
-    over: bool,
+    ended: bool,
     breaks: LineBreaks,
 }
 
 impl SseWriter {
     async fn next(&mut self) -> Option<Bytes> {
-        if self.over {
+        if self.ended {
             return None;
         }
         match tokio::time::timeout(KEEP_ALIVE, self.job.progress(self.seen)).await {
-            Ok(progress) => Some(self.tell(&progress).into()),
-            // No empty line after it: that would end an event.
+            Ok(progress) => Some(self.render(&progress).into()),
+            // No empty line follows, because it would end an event.
             Err(_) => Some(Bytes::from_static(b": keep-alive\n")),
         }
     }
 
-    fn tell(&mut self, progress: &OutputDelta) -> String {
+    fn render(&mut self, progress: &OutputDelta) -> String {
         let mut out = String::new();
         if !progress.logs.is_empty() {
             self.seen.logs += progress.logs.len();
@@ -102,11 +103,11 @@ impl SseWriter {
                 id: self.job.id(),
                 completed_at: None,
             };
-            let told = self.state.config.renderer.output(&job, value, &self.origin);
-            self.frame(&mut out, "output", &text_of(&told));
+            let json = self.state.config.renderer.output(&job, value, &self.origin);
+            self.frame(&mut out, "output", &event_data(&json));
         }
         if progress.over {
-            self.over = true;
+            self.ended = true;
             self.end(&mut out);
         }
         out
@@ -144,19 +145,25 @@ impl SseWriter {
         }
     }
 
-    /// One of the last events. After it nothing more is to be seen than before it, so its name makes its id new.
+    /// Writes one of the last events. The position does not change any more, so the event's name
+    /// makes the id unique.
     fn json_frame(&self, out: &mut String, event: &str, data: &impl Serialize) {
-        let id = format!("{}.{event}", self.place());
-        let json = serde_json::to_string(data).expect("our events have string keys");
-        write_frame(out, event, &id, lines(&unbroken(json), self.breaks));
+        let id = format!("{}.{event}", self.event_id());
+        let json = serde_json::to_string(data).expect("events have string keys");
+        write_frame(
+            out,
+            event,
+            &id,
+            lines(&escape_line_breaks(json), self.breaks),
+        );
     }
 
     fn frame(&self, out: &mut String, event: &str, data: &str) {
-        write_frame(out, event, &self.place(), lines(data, self.breaks));
+        write_frame(out, event, &self.event_id(), lines(data, self.breaks));
     }
 
-    /// How far the reader has come, as [`read_id`] understands it.
-    fn place(&self) -> String {
+    /// The position of the client, which [`parse_event_id`] reads.
+    fn event_id(&self) -> String {
         format!("{}:{}.{}", self.second, self.seen.outputs, self.seen.logs)
     }
 }
@@ -182,8 +189,8 @@ struct DoneEvent {
     reason: Option<&'static str>,
 }
 
-/// How much a reader has seen, by the id of the last event that it got.
-fn read_id(id: &str) -> Option<ReadPosition> {
+/// The position of the client, from the id of the last event that it received.
+fn parse_event_id(id: &str) -> Option<ReadPosition> {
     let (outputs, rest) = id.split_once(':')?.1.split_once('.')?;
     let logs = rest.split('.').next()?;
     Some(ReadPosition {
@@ -192,14 +199,14 @@ fn read_id(id: &str) -> Option<ReadPosition> {
     })
 }
 
-/// A text as it is; another value as JSON.
-fn text_of(json: &Bytes) -> String {
+/// The data of an event: strings as they are, other values as JSON.
+fn event_data(json: &Bytes) -> String {
     serde_json::from_slice(json)
-        .unwrap_or_else(|_| unbroken(String::from_utf8_lossy(json).into_owned()))
+        .unwrap_or_else(|_| escape_line_breaks(String::from_utf8_lossy(json).into_owned()))
 }
 
-/// JSON that no reader takes for several lines.
-fn unbroken(json: String) -> String {
+/// Escapes the characters in JSON that clients take for line breaks.
+fn escape_line_breaks(json: String) -> String {
     const BREAKS: [(char, &str); 3] = [
         ('\u{85}', "\\u0085"),
         ('\u{2028}', "\\u2028"),
@@ -214,12 +221,12 @@ fn unbroken(json: String) -> String {
     })
 }
 
-/// What ends a line for who reads.
+/// The characters that end a line for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineBreaks {
-    /// What the format of the stream says.
+    /// As in the specification of server-sent events.
     Standard,
-    /// All that Python takes for the end of a line. Its client would lose the text behind it.
+    /// Also those that Python's `splitlines` knows. Python's client would lose the text after them.
     Python,
 }
 
@@ -246,7 +253,7 @@ impl LineBreaks {
     }
 }
 
-/// Every line break ends a line of data; the reader puts `\n` between them.
+/// Splits at line breaks into lines of data; the client joins them with `\n`.
 fn lines(text: &str, breaks: LineBreaks) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -270,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_break_begins_a_line_of_data() {
+    fn every_line_break_starts_a_line_of_data() {
         let cases: [(&str, &[&str]); 5] = [
             ("", &[""]),
             ("a", &["a"]),
@@ -288,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn python_sees_more_line_breaks_than_others() {
+    fn python_clients_know_more_line_breaks() {
         let text = "a\u{2028}b\u{c}c\u{85}d\r\ne";
         assert_eq!(
             lines(text, LineBreaks::Python).collect::<Vec<_>>(),
@@ -301,28 +308,28 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_read_back_and_foreign_ones_are_left_alone() {
+    fn event_ids_are_parsed_and_invalid_ones_ignored() {
         assert_eq!(
-            read_id("1700000000:3.17"),
+            parse_event_id("1700000000:3.17"),
             Some(ReadPosition {
                 outputs: 3,
                 logs: 17
             })
         );
         assert_eq!(
-            read_id("1700000000:3.17.done"),
+            parse_event_id("1700000000:3.17.done"),
             Some(ReadPosition {
                 outputs: 3,
                 logs: 17
             })
         );
         for foreign in ["", "1", "1690212292:0", "a:b.c", ":.", "1:-1.0"] {
-            assert_eq!(read_id(foreign), None, "{foreign}");
+            assert_eq!(parse_event_id(foreign), None, "{foreign}");
         }
     }
 
     #[test]
-    fn texts_are_told_as_they_are_and_other_values_as_json() {
+    fn strings_are_sent_as_text_and_other_values_as_json() {
         for (json, text) in [
             ("\"a\\nb\"", "a\nb"),
             ("[1, 2]", "[1, 2]"),
@@ -330,7 +337,7 @@ mod tests {
             ("[\"\u{2028}\"]", "[\"\\u2028\"]"),
             ("\"\u{2028}\"", "\u{2028}"),
         ] {
-            assert_eq!(text_of(&Bytes::from_static(json.as_bytes())), text);
+            assert_eq!(event_data(&Bytes::from_static(json.as_bytes())), text);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Versions that trainings have made, as far as a caller may see them: those of a model that is served from a folder
-//! are everybody's, those of a model that somebody has made are for whoever sees that.
+//! Versions that trainings made. Those of a model that is served from a folder are visible to every
+//! account; those of a user model to the accounts that see the model.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use super::AppState;
 use super::reply::ApiError;
 use crate::access::{Identity, Role};
 
-/// `DELETE /v1/models/{owner}/{name}/versions/{version}`: those from folders stay. Clients take 204 only for an answer
-/// that it is gone, which it is.
+/// `DELETE /v1/models/{owner}/{name}/versions/{version}`. Versions from folders cannot be deleted.
+/// Clients accept only 204.
 pub(super) async fn remove(
     State(state): State<Arc<AppState>>,
     Path((owner, name, version)): Path<(String, String, String)>,
     caller: Identity,
 ) -> Result<Response, ApiError> {
     if state
-        .desk(&owner, &name)
-        .is_some_and(|desk| desk.target().version == version)
+        .job_service(&owner, &name)
+        .is_some_and(|service| service.target().version == version)
     {
         return Err(ApiError::ServedFromFolder);
     }
@@ -34,26 +34,26 @@ pub(super) async fn remove(
         .into_iter()
         .find(own)
     {
-        // Also when its model is gone, which may have been removed while it was trained.
+        // The model of the version may not exist any more: it can be removed during a training.
         state.models.remove_trained_model(&trained).await?;
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    state.check_known(&caller, &owner, &name).await?;
+    state.check_model_visible(&caller, &owner, &name).await?;
     let all = state.trained_models(&caller, &owner, &name).await?;
     let trained = all
         .iter()
         .find(|trained| trained.kept.id() == version)
         .ok_or(ApiError::Unknown("version"))?;
-    let looks_after_it = caller.role == Role::Admin && state.desk(&owner, &name).is_some();
-    if !looks_after_it {
-        return Err(ApiError::NotYourModel(owner));
+    let may_remove = caller.role == Role::Admin && state.job_service(&owner, &name).is_some();
+    if !may_remove {
+        return Err(ApiError::NotModelOwner(owner));
     }
     state.models.remove_trained_model(trained).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 impl AppState {
-    /// The versions of a model that were trained and that the caller may see, newest first.
+    /// The trained versions of a model that the caller may see, newest first.
     pub(super) async fn trained_models(
         &self,
         caller: &Identity,
@@ -61,50 +61,52 @@ impl AppState {
         name: &str,
     ) -> Result<Vec<Arc<TrainedModel>>, ApiError> {
         let all = self.models.trained_models_of(&format!("{owner}/{name}"));
-        if all.is_empty() || self.desk(owner, name).is_some() {
+        if all.is_empty() || self.job_service(owner, name).is_some() {
             return Ok(all);
         }
-        match self.draft(caller, owner, name).await {
+        match self.user_model(caller, owner, name).await {
             Ok(_) => Ok(all),
             Err(ApiError::Unknown(_)) => Ok(Vec::new()),
-            Err(trouble) => Err(trouble),
+            Err(error) => Err(error),
         }
     }
 
-    /// Refuses a model that is not there for the caller.
-    pub(super) async fn check_known(
+    /// Refuses a model that does not exist or that the caller may not see.
+    pub(super) async fn check_model_visible(
         &self,
         caller: &Identity,
         owner: &str,
         name: &str,
     ) -> Result<(), ApiError> {
-        match self.desk(owner, name) {
+        match self.job_service(owner, name) {
             Some(_) => Ok(()),
-            None => self.draft(caller, owner, name).await.map(drop),
+            None => self.user_model(caller, owner, name).await.map(drop),
         }
     }
 
-    /// The desk of a version of a model, or of its newest: what the folder says, or what was trained last.
+    /// The job service of a version of a model, or of its latest version: the one of the folder, or
+    /// the last trained one.
     pub(super) async fn service_for(
         &self,
         caller: &Identity,
         (owner, name): (&str, &str),
         version: Option<&str>,
     ) -> Result<Option<JobService>, ApiError> {
-        let is_wanted =
-            |desk: &JobService| version.is_none_or(|version| version == desk.target().version);
-        if let Some(desk) = self.desk(owner, name).filter(is_wanted) {
-            return Ok(Some(desk));
+        let matches_version = |service: &JobService| {
+            version.is_none_or(|version| version == service.target().version)
+        };
+        if let Some(service) = self.job_service(owner, name).filter(matches_version) {
+            return Ok(Some(service));
         }
         let all = self.trained_models(caller, owner, name).await?;
         Ok(all
             .iter()
             .filter_map(|trained| trained.jobs())
-            .find(is_wanted))
+            .find(matches_version))
     }
 
-    /// The same for whoever knows only the id of the version.
-    pub(super) async fn desk_of_version(
+    /// The job service of a version, by the id of the version alone.
+    pub(super) async fn service_of_version(
         &self,
         caller: &Identity,
         version: &str,
@@ -115,11 +117,12 @@ impl AppState {
         let Some(trained) = self.models.trained_model_by_id(version) else {
             return Ok(None);
         };
-        self.service_for(caller, parts(&trained.kept.model), Some(version))
+        self.service_for(caller, split_model_name(&trained.kept.model), Some(version))
             .await
     }
 
-    /// All versions of a model that the caller may see: what takes jobs first, then what has been since the start.
+    /// All versions of a model that the caller may see: first those that accept jobs, then the
+    /// earlier ones of this run.
     pub(super) async fn all_versions(
         &self,
         caller: &Identity,
@@ -132,14 +135,14 @@ impl AppState {
             .map(|model| model.versions())
             .unwrap_or_default();
         let all = self.trained_models(caller, owner, name).await?;
-        let lives: Vec<Vec<Arc<ServedVersion>>> = std::iter::once(folder)
+        let histories: Vec<Vec<Arc<ServedVersion>>> = std::iter::once(folder)
             .chain(all.iter().map(|trained| trained.versions()))
             .collect();
-        let now = lives.iter().filter_map(|life| life.first());
-        let past = lives.iter().flat_map(|life| life.iter().skip(1));
+        let now = histories.iter().filter_map(|history| history.first());
+        let past = histories.iter().flat_map(|history| history.iter().skip(1));
         let mut versions: Vec<Arc<ServedVersion>> = Vec::new();
         for version in now.chain(past) {
-            // A version that came back is the same again.
+            // A folder that changes back has the same version again.
             if !versions.iter().any(|known| known.id() == version.id()) {
                 versions.push(Arc::clone(version));
             }
@@ -147,7 +150,7 @@ impl AppState {
         Ok(versions)
     }
 
-    /// What was trained last for a model that somebody has made.
+    /// The last trained version of a user model.
     pub(super) fn latest_trained(&self, model: &str) -> Option<Arc<ServedVersion>> {
         self.models
             .trained_models_of(model)
@@ -156,7 +159,7 @@ impl AppState {
     }
 }
 
-/// Owner and name of a model.
-pub(super) fn parts(model: &str) -> (&str, &str) {
+/// Splits a model name into owner and name.
+pub(super) fn split_model_name(model: &str) -> (&str, &str) {
     model.split_once('/').unwrap_or(("", model))
 }

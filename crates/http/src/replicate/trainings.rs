@@ -1,4 +1,4 @@
-//! Create, look up, list and cancel trainings. What one gives becomes a version of its destination.
+//! Creates trainings. The output of a training becomes a version of its destination model.
 
 use std::sync::Arc;
 
@@ -15,34 +15,37 @@ use super::reply::ApiError;
 pub(super) async fn create(
     State(state): State<Arc<AppState>>,
     Path((owner, name, version)): Path<(String, String, String)>,
-    order: CreateRequest,
+    request: CreateRequest,
 ) -> Result<Response, ApiError> {
-    state.check_known(&order.caller, &owner, &name).await?;
-    let desk = state
-        .service_for(&order.caller, (&owner, &name), Some(&version))
+    state
+        .check_model_visible(&request.caller, &owner, &name)
+        .await?;
+    let service = state
+        .service_for(&request.caller, (&owner, &name), Some(&version))
         .await?
         .ok_or(ApiError::UnknownVersion)?;
-    let create = order.read()?;
+    let create = request.read()?;
     let destination = create
         .destination
         .as_deref()
         .ok_or(ApiError::UnknownDestination)?;
-    if !state.is_destination(&order.caller, destination).await? {
+    if !state.is_destination(&request.caller, destination).await? {
         return Err(ApiError::UnknownDestination);
     }
     if let Some(links) = &state.config.files {
-        // How large the weights will be is not known; who has no room for any trains nothing.
-        links.file_store.has_room(&order.caller.account, 1)?;
+        // The size of the weights is unknown until the end. An account without any quota left
+        // cannot train.
+        links.file_store.has_room(&request.caller.account, 1)?;
     }
     let destination = Some(destination.to_owned());
     state
         .submit(
-            &order,
+            &request,
             &create,
             RequestedJob {
                 kind: JobKind::Training,
                 destination,
-                ..RequestedJob::prediction(desk)
+                ..RequestedJob::prediction(service)
             },
         )
         .await

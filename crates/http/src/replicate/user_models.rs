@@ -1,8 +1,7 @@
-//! Models that callers make by name. They have the versions that trainings have made for them, and what a catalog can
-//! say.
+//! Models that users create over the API. Their versions come from trainings.
 //!
-//! Names are shared by all accounts, as those of the models that are served from folders; who has made one may
-//! change and remove it, and others see it if it is public.
+//! All accounts and the models from folders share one set of names. The account that created a
+//! model may change and remove it; others see it if it is public.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tidegate_core::Account;
 
-use super::documents::{DocumentCollection, MAX_THINGS, is_name};
+use super::documents::{DocumentCollection, MAX_PER_ACCOUNT, is_valid_name};
 use super::extract::JsonBody;
 use super::models::VersionView;
 use super::origin::Origin;
@@ -23,28 +22,28 @@ use super::wire::{self, Describe, InvalidField};
 use super::{AppState, catalog};
 use crate::access::{Identity, Role};
 
-/// A model, as it is kept.
+/// A model as it is stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct UserModel {
     owner: String,
     name: String,
-    /// Who has made it; empty if that was nobody in particular.
+    /// The account that created it; empty for the anonymous account.
     account: String,
     created_at: Timestamp,
     visibility: Visibility,
     hardware: String,
     #[serde(flatten)]
-    about: ModelDescription,
+    description: ModelDescription,
     readme: Option<String>,
 }
 
-/// A model as it is shown, with what was trained for it last.
+/// A model with its latest trained version, for rendering.
 pub(super) struct UserModelView {
-    draft: UserModel,
+    model: UserModel,
     latest: Option<VersionView>,
 }
 
-/// What is said about a model.
+/// The texts and links of a model.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct ModelDescription {
     description: Option<String>,
@@ -55,7 +54,7 @@ struct ModelDescription {
     weights_url: Option<String>,
 }
 
-/// Who sees a model.
+/// Which accounts see a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Visibility {
@@ -70,40 +69,44 @@ pub(super) async fn create(
     origin: Origin,
     JsonBody(describe): JsonBody<Describe>,
 ) -> Result<Response, ApiError> {
-    let draft = state.draft_of(describe, &caller)?;
+    let model = state.new_user_model(describe, &caller)?;
     if state
-        .all_drafts(&caller)
+        .all_user_models(&caller)
         .await?
         .iter()
-        .filter(|shown| shown.draft.is_of(&caller.account))
+        .filter(|view| view.model.is_owned_by(&caller.account))
         .count()
-        >= MAX_THINGS
+        >= MAX_PER_ACCOUNT
     {
         return Err(ApiError::Conflict(format!(
-            "You have made {MAX_THINGS} models; delete one first."
+            "You have {MAX_PER_ACCOUNT} models; delete one first."
         )));
     }
-    let taken = state.desk(&draft.owner, &draft.name).is_some()
-        || !state.drafts().add(&draft.key(), &draft).await?;
-    if taken {
+    let exists = state.job_service(&model.owner, &model.name).is_some()
+        || !state
+            .user_model_documents()
+            .add(&model.key(), &model)
+            .await?;
+    if exists {
         return Err(ApiError::Conflict(format!(
-            "There is a model called `{}` already.",
-            draft.key()
+            "A model named `{}` already exists.",
+            model.key()
         )));
     }
-    // A model of the past may have been removed while somebody else trained for it.
+    // Another account may have trained for a model of the same name that was removed during the
+    // training.
     for trained in state
         .models
-        .trained_models_of(&draft.key())
+        .trained_models_of(&model.key())
         .iter()
         .filter(|trained| !trained.kept.is_of(&caller.account))
     {
         state.models.remove_trained_model(trained).await?;
     }
-    Ok(reply::created(&state.shown(draft).written(&origin)?))
+    Ok(reply::created(&state.view_of(model).render(&origin)?))
 }
 
-/// `PATCH /v1/models/{owner}/{name}`: what is not said stays.
+/// `PATCH /v1/models/{owner}/{name}`. Absent fields keep their value.
 pub(super) async fn update(
     State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
@@ -111,26 +114,30 @@ pub(super) async fn update(
     origin: Origin,
     JsonBody(describe): JsonBody<Describe>,
 ) -> Result<Response, ApiError> {
-    let key = state.own_draft(&caller, &owner, &name).await?.key();
-    let change = |draft: &mut UserModel| {
-        draft.describe(&describe);
+    let key = state.own_user_model(&caller, &owner, &name).await?.key();
+    let change = |model: &mut UserModel| {
+        model.describe(&describe);
         Ok(())
     };
-    let changed = state.drafts().change(&key, change).await?.ok_or(UNKNOWN)?;
-    Ok(reply::ok(&state.shown(changed).written(&origin)?))
+    let changed = state
+        .user_model_documents()
+        .change(&key, change)
+        .await?
+        .ok_or(UNKNOWN)?;
+    Ok(reply::ok(&state.view_of(changed).render(&origin)?))
 }
 
-/// `DELETE /v1/models/{owner}/{name}`, with all that was trained for it.
+/// `DELETE /v1/models/{owner}/{name}`, with its trained versions.
 pub(super) async fn remove(
     State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
     caller: Identity,
 ) -> Result<Response, ApiError> {
-    let draft = state.own_draft(&caller, &owner, &name).await?;
-    for trained in state.models.trained_models_of(&draft.key()) {
+    let model = state.own_user_model(&caller, &owner, &name).await?;
+    for trained in state.models.trained_models_of(&model.key()) {
         state.models.remove_trained_model(&trained).await?;
     }
-    match state.drafts().remove(&draft.key()).await? {
+    match state.user_model_documents().remove(&model.key()).await? {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
         false => Err(UNKNOWN),
     }
@@ -139,45 +146,48 @@ pub(super) async fn remove(
 const UNKNOWN: ApiError = ApiError::Unknown("model");
 
 impl AppState {
-    fn drafts(&self) -> DocumentCollection<'_> {
+    fn user_model_documents(&self) -> DocumentCollection<'_> {
         DocumentCollection {
             documents: &*self.config.documents,
-            name: "models",
+            namespace: "models",
         }
     }
 
-    /// One that the caller may see.
-    pub(super) async fn draft(
+    /// A model that the caller may see.
+    pub(super) async fn user_model(
         &self,
         caller: &Identity,
         owner: &str,
         name: &str,
     ) -> Result<UserModel, ApiError> {
-        let draft: Option<UserModel> = self.drafts().get(&format!("{owner}/{name}")).await?;
-        draft
-            .filter(|draft| draft.is_seen_by(&caller.account))
+        let model: Option<UserModel> = self
+            .user_model_documents()
+            .get(&format!("{owner}/{name}"))
+            .await?;
+        model
+            .filter(|model| model.is_visible_to(&caller.account))
             .ok_or(UNKNOWN)
     }
 
-    /// One that the caller may change.
-    async fn own_draft(
+    /// A model that the caller may change.
+    async fn own_user_model(
         &self,
         caller: &Identity,
         owner: &str,
         name: &str,
     ) -> Result<UserModel, ApiError> {
-        if self.desk(owner, name).is_some() {
+        if self.job_service(owner, name).is_some() {
             return Err(ApiError::ServedFromFolder);
         }
-        let draft = self.draft(caller, owner, name).await?;
-        if draft.is_of(&caller.account) {
-            Ok(draft)
+        let model = self.user_model(caller, owner, name).await?;
+        if model.is_owned_by(&caller.account) {
+            Ok(model)
         } else {
-            Err(ApiError::NotYourModel(owner.to_owned()))
+            Err(ApiError::NotModelOwner(owner.to_owned()))
         }
     }
 
-    /// Whether something can be trained for it.
+    /// Whether the caller may train versions of this model.
     pub(super) async fn is_destination(
         &self,
         caller: &Identity,
@@ -186,36 +196,39 @@ impl AppState {
         let Some((owner, name)) = model.split_once('/') else {
             return Ok(false);
         };
-        if self.desk(owner, name).is_some() {
+        if self.job_service(owner, name).is_some() {
             return Ok(true);
         }
-        match self.draft(caller, owner, name).await {
-            Ok(draft) => Ok(draft.is_of(&caller.account)),
+        match self.user_model(caller, owner, name).await {
+            Ok(model) => Ok(model.is_owned_by(&caller.account)),
             Err(ApiError::Unknown(_)) => Ok(false),
-            Err(trouble) => Err(trouble),
+            Err(error) => Err(error),
         }
     }
 
-    /// All that the caller may see.
-    pub(super) async fn all_drafts(
+    /// All models that the caller may see.
+    pub(super) async fn all_user_models(
         &self,
         caller: &Identity,
     ) -> Result<Vec<UserModelView>, ApiError> {
-        let mut drafts: Vec<UserModel> = self.drafts().all("").await?;
-        drafts.retain(|draft| draft.is_seen_by(&caller.account));
-        Ok(drafts.into_iter().map(|draft| self.shown(draft)).collect())
+        let mut user_models: Vec<UserModel> = self.user_model_documents().all("").await?;
+        user_models.retain(|model| model.is_visible_to(&caller.account));
+        Ok(user_models
+            .into_iter()
+            .map(|model| self.view_of(model))
+            .collect())
     }
 
-    /// One as callers see it.
-    pub(super) fn shown(&self, draft: UserModel) -> UserModelView {
+    /// A model with its latest version.
+    pub(super) fn view_of(&self, model: UserModel) -> UserModelView {
         UserModelView {
-            latest: self.latest_trained(&draft.key()).map(VersionView::of),
-            draft,
+            latest: self.latest_trained(&model.key()).map(VersionView::new),
+            model,
         }
     }
 
-    /// What a caller wants to make, if they may.
-    fn draft_of(&self, describe: Describe, caller: &Identity) -> Result<UserModel, ApiError> {
+    /// Checks a request for a new model.
+    fn new_user_model(&self, describe: Describe, caller: &Identity) -> Result<UserModel, ApiError> {
         let Describe {
             owner: Some(owner),
             name: Some(name),
@@ -226,7 +239,7 @@ impl AppState {
         else {
             return Err(ApiError::Fields(missing(&describe)));
         };
-        if !is_name(name) {
+        if !is_valid_name(name) {
             return Err(ApiError::Fields(vec![InvalidField::name()]));
         }
         let visibility = match visibility.as_str() {
@@ -245,27 +258,27 @@ impl AppState {
                 "hardware", &skus,
             )]));
         }
-        // Who looks after the server may also add to the models that it serves.
-        let may = owner == caller.account.as_str()
-            || (caller.role == Role::Admin && self.serves_owner(owner));
-        if !may {
-            return Err(ApiError::NotYourModel(owner.clone()));
+        // An administrator may also create models under the owners of the models from folders.
+        let may_create = owner == caller.account.as_str()
+            || (caller.role == Role::Admin && self.serves_models_of(owner));
+        if !may_create {
+            return Err(ApiError::NotModelOwner(owner.clone()));
         }
-        let mut draft = UserModel {
+        let mut model = UserModel {
             owner: owner.clone(),
             name: name.clone(),
-            account: name_of(&caller.account).to_owned(),
+            account: account_name(&caller.account).to_owned(),
             created_at: Timestamp::now(),
             visibility,
             hardware: hardware.clone(),
-            about: ModelDescription::default(),
+            description: ModelDescription::default(),
             readme: None,
         };
-        draft.describe(&describe);
-        Ok(draft)
+        model.describe(&describe);
+        Ok(model)
     }
 
-    fn serves_owner(&self, owner: &str) -> bool {
+    fn serves_models_of(&self, owner: &str) -> bool {
         self.models.all().iter().any(|model| {
             model
                 .name()
@@ -280,27 +293,27 @@ impl UserModel {
         format!("{}/{}", self.owner, self.name)
     }
 
-    fn is_of(&self, account: &Account) -> bool {
-        self.account == name_of(account)
+    fn is_owned_by(&self, account: &Account) -> bool {
+        self.account == account_name(account)
     }
 
-    fn is_seen_by(&self, account: &Account) -> bool {
-        self.visibility == Visibility::Public || self.is_of(account)
+    fn is_visible_to(&self, account: &Account) -> bool {
+        self.visibility == Visibility::Public || self.is_owned_by(account)
     }
 
     fn describe(&mut self, describe: &Describe) {
-        let about = &mut self.about;
-        for (field, said) in [
-            (&mut about.description, &describe.description),
-            (&mut about.github_url, &describe.github_url),
-            (&mut about.paper_url, &describe.paper_url),
-            (&mut about.license_url, &describe.license_url),
-            (&mut about.cover_image_url, &describe.cover_image_url),
-            (&mut about.weights_url, &describe.weights_url),
+        let description = &mut self.description;
+        for (field, given) in [
+            (&mut description.description, &describe.description),
+            (&mut description.github_url, &describe.github_url),
+            (&mut description.paper_url, &describe.paper_url),
+            (&mut description.license_url, &describe.license_url),
+            (&mut description.cover_image_url, &describe.cover_image_url),
+            (&mut description.weights_url, &describe.weights_url),
             (&mut self.readme, &describe.readme),
         ] {
-            if said.is_some() {
-                field.clone_from(said);
+            if given.is_some() {
+                field.clone_from(given);
             }
         }
     }
@@ -311,55 +324,55 @@ impl UserModel {
 }
 
 impl UserModelView {
-    pub(super) fn written(&self, origin: &Origin) -> Result<wire::Model<'_>, ApiError> {
+    pub(super) fn render(&self, origin: &Origin) -> Result<wire::Model<'_>, ApiError> {
         let UserModel {
             owner,
             name,
             visibility,
-            about,
+            description,
             ..
-        } = &self.draft;
+        } = &self.model;
         Ok(wire::Model {
             url: origin.to(&["v1", "models", owner, name]),
             owner,
             name,
-            description: about.description.as_deref(),
+            description: description.description.as_deref(),
             visibility: match visibility {
                 Visibility::Public => "public",
                 Visibility::Private => "private",
             },
-            github_url: about.github_url.as_deref(),
-            paper_url: about.paper_url.as_deref(),
-            license_url: about.license_url.as_deref(),
+            github_url: description.github_url.as_deref(),
+            paper_url: description.paper_url.as_deref(),
+            license_url: description.license_url.as_deref(),
             run_count: 0,
-            cover_image_url: about.cover_image_url.as_deref(),
+            cover_image_url: description.cover_image_url.as_deref(),
             default_example: None,
             latest_version: match &self.latest {
-                Some(latest) => latest.known_version()?,
+                Some(latest) => latest.version_if_loaded()?,
                 None => None,
             },
         })
     }
 }
 
-/// A page of models: those that are served stand on the first, before the others.
-pub(super) fn listed<'a>(
+/// A page of models: those from folders come first, on the first page.
+pub(super) fn page_of_models<'a>(
     served: Vec<wire::Model<'a>>,
-    drafts: &'a [UserModelView],
+    user_models: &'a [UserModelView],
     query: &str,
     origin: &Origin,
 ) -> Result<wire::Page<wire::Model<'a>>, ApiError> {
-    let mark = |shown: &&UserModelView| SortKey {
-        at: shown.draft.created_at,
-        name: shown.draft.key(),
+    let sort_key = |view: &&UserModelView| SortKey {
+        at: view.model.created_at,
+        name: view.model.key(),
     };
     let wire::Page {
         next,
         previous,
         results,
     } = page(
-        drafts.iter().collect(),
-        mark,
+        user_models.iter().collect(),
+        sort_key,
         query,
         origin.url(&["v1", "models"]),
     );
@@ -368,7 +381,7 @@ pub(super) fn listed<'a>(
     } else {
         served
     };
-    let made = results.into_iter().map(|shown| shown.written(origin));
+    let made = results.into_iter().map(|view| view.render(origin));
     let results = first
         .into_iter()
         .map(Ok)
@@ -382,17 +395,17 @@ pub(super) fn listed<'a>(
 }
 
 fn missing(describe: &Describe) -> Vec<InvalidField> {
-    let said = [
+    let given = [
         ("owner", describe.owner.is_some()),
         ("name", describe.name.is_some()),
         ("visibility", describe.visibility.is_some()),
         ("hardware", describe.hardware.is_some()),
     ];
-    InvalidField::missing(&said)
+    InvalidField::missing(&given)
 }
 
-/// As it is written down: nobody can be called like nobody in particular.
-fn name_of(account: &Account) -> &str {
+/// The stored name of an account. The anonymous account is empty, which no other account can be.
+fn account_name(account: &Account) -> &str {
     if account.is_anonymous() {
         ""
     } else {

@@ -1,4 +1,4 @@
-//! The requests and answers of Replicate's API, to the letter. A prediction itself is written by `renderer`.
+//! The requests and responses of Replicate's API. `render` writes the JSON of a job.
 
 use std::borrow::Cow;
 
@@ -20,21 +20,21 @@ pub(super) struct Create<'a> {
     pub(super) webhook: Option<Cow<'a, str>>,
     #[serde(default)]
     pub(super) webhook_events_filter: Option<Vec<WebhookEventName>>,
-    /// The old way to ask for one webhook at the end; Python's client still sends it.
+    /// Deprecated: one webhook at the end. Python's client still sends it.
     #[serde(borrow, default)]
     pub(super) webhook_completed: Option<Cow<'a, str>>,
-    /// An old wish that needs no answer any more, but can be refused.
+    /// Deprecated and without effect, but refused for a model that cannot stream.
     #[serde(default)]
     pub(super) stream: Option<bool>,
-    /// Of a training: the model that it is for.
+    /// Of a training: the model that gets the new version.
     #[serde(borrow, default)]
     pub(super) destination: Option<Cow<'a, str>>,
-    /// Often tried, and an error.
+    /// A frequent mistake, refused with an error.
     #[serde(default)]
     pub(super) model: Option<IgnoredAny>,
 }
 
-/// The body of a request that makes or changes a deployment.
+/// The body of a request that creates or changes a deployment.
 #[derive(Debug, Default, Deserialize)]
 #[serde(
     expecting = "an object like {\"name\": \"…\", \"model\": \"owner/name\", \"version\": \"…\"}"
@@ -48,7 +48,7 @@ pub(super) struct Deploy {
     pub(super) max_instances: Option<u32>,
 }
 
-/// The body of a request that makes or changes a model.
+/// The body of a request that creates or changes a model.
 #[derive(Debug, Default, Deserialize)]
 #[serde(
     expecting = "an object like {\"owner\": \"…\", \"name\": \"…\", \"visibility\": \"private\", \"hardware\": \"…\"}"
@@ -76,7 +76,7 @@ pub(super) struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// The only one.
+    /// The only page of a list.
     pub(super) fn only(results: Vec<T>) -> Self {
         Self {
             next: None,
@@ -85,17 +85,17 @@ impl<T> Page<T> {
         }
     }
 
-    /// The same page, each thing on it written as callers see it.
-    pub(super) fn each<'a, U>(&'a self, written: impl Fn(&'a T) -> U) -> Page<U> {
+    /// The same page with each item rendered.
+    pub(super) fn each<'a, U>(&'a self, render: impl Fn(&'a T) -> U) -> Page<U> {
         Page {
             next: self.next.clone(),
             previous: self.previous.clone(),
-            results: self.results.iter().map(written).collect(),
+            results: self.results.iter().map(render).collect(),
         }
     }
 }
 
-/// Where a prediction is. Python's client takes no `null` in it.
+/// The URLs of a prediction. Python's client accepts no `null` here.
 #[derive(Debug, Serialize)]
 pub(super) struct Urls {
     pub(super) cancel: String,
@@ -121,21 +121,21 @@ pub(super) struct Model<'a> {
 }
 
 impl Model<'_> {
-    /// Whether a text is in its name or description, however it is written.
-    pub(super) fn says(&self, text: &str) -> bool {
-        holds(&format!("{}/{}", self.owner, self.name), text)
+    /// Whether the name or the description contains a text, in any case.
+    pub(super) fn matches(&self, text: &str) -> bool {
+        contains_ignoring_case(&format!("{}/{}", self.owner, self.name), text)
             || self
                 .description
-                .is_some_and(|description| holds(description, text))
+                .is_some_and(|description| contains_ignoring_case(description, text))
     }
 }
 
-/// Whether one text holds another, in large letters or small.
-pub(super) fn holds(whole: &str, part: &str) -> bool {
+/// Whether a text contains another, in any case.
+pub(super) fn contains_ignoring_case(whole: &str, part: &str) -> bool {
     whole.to_lowercase().contains(&part.trim().to_lowercase())
 }
 
-/// Python's client takes no `null` here either.
+/// Python's client accepts no `null` here either.
 #[derive(Debug, Serialize)]
 pub(super) struct Version<'a> {
     pub(super) id: &'a str,
@@ -187,7 +187,7 @@ pub(super) struct Search<'a> {
     pub(super) query: &'a str,
     pub(super) models: Vec<Found<'a>>,
     pub(super) collections: Vec<Collection>,
-    /// Replicate's documentation.
+    /// Pages of Replicate's documentation; always empty.
     pub(super) pages: [(); 0],
 }
 
@@ -197,7 +197,7 @@ pub(super) struct Found<'a> {
     pub(super) metadata: Metadata,
 }
 
-/// Nothing is known about models that their owners have not said.
+/// Replicate generates metadata about models; this server has none.
 #[derive(Debug, Serialize)]
 pub(super) struct Metadata {}
 
@@ -222,7 +222,7 @@ pub(super) struct Hardware {
     pub(super) name: &'static str,
 }
 
-/// A file that was left here. Python's client takes no `null` in it.
+/// An uploaded file. Python's client accepts no `null` here.
 #[derive(Debug, Serialize)]
 pub(super) struct File<'a> {
     pub(super) id: &'a str,
@@ -244,27 +244,27 @@ pub(super) struct Checksums<'a> {
     pub(super) md5: &'a str,
 }
 
-/// `get` is for inputs and needs a token; `download` has the bytes and needs none.
+/// `get` is the URL for inputs and needs a token; `download` has the bytes and needs none.
 #[derive(Debug, Serialize)]
 pub(super) struct FileUrls {
     pub(super) get: String,
     pub(super) download: String,
 }
 
-/// An error: RFC 7807 with Replicate's own field.
+/// An error as in RFC 7807, with Replicate's `invalid_fields`.
 #[derive(Debug, Serialize)]
 pub(super) struct Problem<'a> {
     pub(super) title: &'a str,
     pub(super) detail: &'a str,
     pub(super) status: u16,
-    /// In seconds, if the same request may be made again then.
+    /// Seconds after which the client may retry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) retry_after: Option<u64>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub(super) invalid_fields: &'a [InvalidField],
 }
 
-/// One thing wrong with a body.
+/// One invalid field of a request body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct InvalidField {
     #[serde(rename = "type")]
@@ -274,7 +274,7 @@ pub(super) struct InvalidField {
 }
 
 impl InvalidField {
-    /// Something that must be there and is not.
+    /// A required field that is missing.
     pub(super) fn required(name: &str) -> Self {
         Self {
             kind: "required",
@@ -283,15 +283,16 @@ impl InvalidField {
         }
     }
 
-    /// Those that were not said.
-    pub(super) fn missing(said: &[(&str, bool)]) -> Vec<Self> {
-        said.iter()
-            .filter(|(_, said)| !said)
+    /// The errors for the fields that are not given.
+    pub(super) fn missing(given: &[(&str, bool)]) -> Vec<Self> {
+        given
+            .iter()
+            .filter(|(_, given)| !given)
             .map(|(name, _)| Self::required(name))
             .collect()
     }
 
-    /// A value that is none of those that there are.
+    /// A value that is not one of the choices.
     pub(super) fn choice(field: &str, choices: &[&str]) -> Self {
         let description = format!(
             "{field} must be one of the following: {}",
@@ -304,11 +305,11 @@ impl InvalidField {
         }
     }
 
-    /// A name that cannot stand in a path.
+    /// A name that is not valid in a path.
     pub(super) fn name() -> Self {
         Self::invalid(
             "name",
-            "use 1 to 64 small letters, digits, `-`, `_` and `.`, with a letter or digit at both ends",
+            "use 1 to 64 lower-case letters, digits, `-`, `_` and `.`, with a letter or digit at both ends",
         )
     }
 
