@@ -1,15 +1,15 @@
-//! All fuzz targets in one program for libFuzzer: `TIDEGATE_FUZZ` names the one to run. Built and
-//! started by `scripts/fuzz.sh`, which also sets the flags without which there is nothing to see here.
+//! All fuzz targets in one libFuzzer program; `TIDEGATE_FUZZ` names the one to run. `scripts/fuzz.sh`
+//! builds and starts it, with the compiler flags that it needs.
 
 #![no_main]
 #![allow(
     dead_code,
-    reason = "whole files of the program and the extension are compiled in, and not all of them is called"
+    reason = "whole files of the program and the extension are compiled in, and not all functions are called"
 )]
 
 use std::sync::LazyLock;
 
-/// The parts of the program that have targets. It has no library to link with.
+/// The files of the program that have targets: the program has no library to link with.
 #[path = "../../crates/tidegate/src/cog_yaml.rs"]
 mod cog_yaml;
 #[path = "../../crates/tidegate/src/exit.rs"]
@@ -21,7 +21,7 @@ mod program;
 #[path = "../../crates/tidegate/src/units.rs"]
 mod units;
 
-/// The same of the Python extension.
+/// The files of the Python extension that have targets.
 #[path = "../../python/src/fuzz.rs"]
 mod child;
 #[path = "../../python/src/frame_buffer.rs"]
@@ -29,7 +29,7 @@ mod frame_buffer;
 #[path = "../../python/src/line_buffer.rs"]
 mod line_buffer;
 
-/// The targets, by the names of their folders in `corpus`.
+/// The targets, by the name of their folder in `corpus`.
 const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("address", tidegate_net::fuzz::address),
     ("cog_yaml", program::cog_yaml),
@@ -55,7 +55,7 @@ static TARGET: LazyLock<fn(&[u8])> = LazyLock::new(|| {
     let name = std::env::var("TIDEGATE_FUZZ").unwrap_or_default();
     let found = TARGETS.iter().find(|(target, _)| *target == name);
     found
-        .unwrap_or_else(|| panic!("there is no target `{name}`"))
+        .unwrap_or_else(|| panic!("unknown target `{name}` in `TIDEGATE_FUZZ`"))
         .1
 });
 

@@ -1,8 +1,7 @@
-//! What the fuzz targets share. A target is a function that takes any bytes and panics when something
-//! that must always hold does not; `docs/fuzzing.md` says how one is added and run.
+//! Helpers of the fuzz targets. A target is a function that takes arbitrary bytes and panics when an
+//! invariant does not hold; `docs/fuzzing.md` explains how to add and run one.
 //!
-//! No code of the program is here, and the program does not depend on it: crates have it as a
-//! dependency of their tests, and under `--cfg fuzzing`.
+//! This is not code of the product: other crates depend on it in tests and under `--cfg fuzzing`.
 
 mod mutate;
 mod random;
@@ -12,7 +11,7 @@ pub use run::short_run;
 
 use random::Random;
 
-/// Ends a part of an input. It is in no UTF-8 text, so that a part can hold any text.
+/// Separates the parts of an input. The byte does not occur in UTF-8, so a part can be any text.
 pub const END: u8 = 0xFF;
 
 /// The parts of an input, for targets that need several values.
@@ -20,14 +19,14 @@ pub fn parts(input: &[u8]) -> impl Iterator<Item = &[u8]> {
     input.split(|byte| *byte == END)
 }
 
-/// `stream` in pieces as a connection might bring it: what `seed` says, none of them empty.
+/// Splits `stream` into non-empty pieces, as a connection might deliver it; `seed` selects the split.
 pub fn pieces(seed: u8, stream: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut random = Random::new(seed.into());
-    // Every fourth seed gives single bytes, the others pieces up to this many.
-    let most = [1, 4, 32, 1024][usize::from(seed % 4)];
+    // Every fourth seed gives single bytes, the others pieces of up to this size.
+    let max_size = [1, 4, 32, 1024][usize::from(seed % 4)];
     let mut rest = stream;
     std::iter::from_fn(move || {
-        let (piece, later) = rest.split_at(rest.len().min(1 + random.below(most)));
+        let (piece, later) = rest.split_at(rest.len().min(1 + random.below(max_size)));
         rest = later;
         (!piece.is_empty()).then_some(piece)
     })
@@ -38,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_the_stream() {
+    fn the_pieces_together_are_the_stream() {
         let stream: Vec<u8> = (0..=255).collect();
         for seed in 0..=255 {
             let pieces: Vec<_> = pieces(seed, &stream).collect();

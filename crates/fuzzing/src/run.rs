@@ -1,4 +1,4 @@
-//! A short run of a target: every input that is kept, and some thousand made from them.
+//! A short run of a target: every input of its corpus, and some thousand generated from them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -6,36 +6,37 @@ use std::path::Path;
 use crate::mutate::mutate;
 use crate::random::Random;
 
-/// Where the kept inputs are: a folder per target.
+/// The folder of the corpora: one folder per target.
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus");
-/// How many inputs are made. All short runs together take a few seconds.
-const MADE: usize = 3000;
+/// The number of generated inputs. All short runs together take a few seconds.
+const GENERATED: usize = 3000;
 
-/// Runs `target` with the inputs kept for `name` and with those made from them, which are the same in
-/// every run.
+/// Runs `target` with the corpus `name` and with inputs generated from it, which are the same in every
+/// run.
 ///
 /// # Panics
 ///
-/// When the target does; the message then has the input.
+/// When the target panics; the message then contains the input.
 pub fn short_run(name: &str, target: fn(&[u8])) {
-    let kept = kept(name);
-    for (file, input) in &kept {
+    let corpus = read_corpus(name);
+    for (file, input) in &corpus {
         attempt(target, input, &format!("with fuzz/corpus/{name}/{file}"));
     }
     let mut random = Random::new(1);
-    for nth in 0..MADE {
-        let mut input = kept[nth % kept.len()].1.clone();
-        let other = &kept[random.below(kept.len())].1;
+    for number in 0..GENERATED {
+        let mut input = corpus[number % corpus.len()].1.clone();
+        let other = &corpus[random.below(corpus.len())].1;
         mutate(&mut random, &mut input, other);
-        attempt(target, &input, &format!("with made input {nth}"));
+        attempt(target, &input, &format!("with generated input {number}"));
     }
 }
 
-fn kept(name: &str) -> Vec<(String, Vec<u8>)> {
+fn read_corpus(name: &str) -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(CORPUS).join(name);
-    let entries = std::fs::read_dir(&folder)
-        .unwrap_or_else(|error| panic!("`{}` must hold inputs: {error}", folder.display()));
-    let mut kept: Vec<_> = entries
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| {
+        panic!("failed to read the corpus `{}`: {error}", folder.display())
+    });
+    let mut corpus: Vec<_> = entries
         .map(|entry| {
             let path = entry.expect("a folder can be listed").path();
             let file = path
@@ -46,10 +47,10 @@ fn kept(name: &str) -> Vec<(String, Vec<u8>)> {
             (file, std::fs::read(&path).expect("an input can be read"))
         })
         .collect();
-    // The order of a folder is not the same everywhere.
-    kept.sort();
-    assert!(!kept.is_empty(), "`{}` is empty", folder.display());
-    kept
+    // The order of a directory listing depends on the system.
+    corpus.sort();
+    assert!(!corpus.is_empty(), "`{}` is empty", folder.display());
+    corpus
 }
 
 fn attempt(target: fn(&[u8]), input: &[u8], which: &str) {
@@ -73,14 +74,14 @@ mod tests {
     use super::*;
 
     #[test]
-    #[should_panic(expected = "too long, with made input")]
+    #[should_panic(expected = "too long, with generated input")]
     fn a_target_that_fails_shows_the_input() {
         short_run("units", |input| assert!(input.len() < 100, "too long"));
     }
 
     #[test]
     #[should_panic(expected = "with fuzz/corpus/units/")]
-    fn a_kept_input_that_fails_is_named() {
+    fn a_failing_corpus_input_is_named() {
         short_run("units", |input| assert!(input.is_empty()));
     }
 

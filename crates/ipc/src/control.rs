@@ -1,44 +1,44 @@
-//! The control channel: the child as a whole, on its stdin and stdout.
+//! The control channel: messages about the child as a whole, on its stdin and stdout.
 //!
-//! The child moves both descriptors away before any user code runs, so that `print`, `os.write(1, …)`
-//! and C libraries cannot reach them.
+//! The child moves both file descriptors before any user code runs, so that `print`, `os.write(1, …)`
+//! and C libraries cannot write to the channel.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::slot::WireLogSource;
 
-/// Which slot of a child; counted from zero in the order in which the child connects them.
+/// The number of a slot, from zero in the order in which the child connects them.
 pub type SlotId = u32;
 
-/// Parent to child.
+/// A message from the server to the child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlRequest {
     /// Load the model, run its setup, connect the slots.
     Init(ChildInit),
-    /// Stop the job that runs on this slot. Ignored when it has ended.
+    /// Cancel a job of this slot. Ignored when the job has ended.
     Cancel {
-        /// The slot whose job is to stop.
+        /// The slot.
         slot: SlotId,
-        /// Which job of the slot is meant, counted from one in the order in which they were sent: a late
-        /// cancel never hits a successor, and one that overtakes its job waits for it.
+        /// The number of the job on its slot, from one in the order of sending: a late cancel never
+        /// affects a later job, and one that overtakes its job is applied when the job arrives.
         nth: u64,
     },
-    /// Run the user's health check.
+    /// Run the model's health check.
     Healthcheck {
-        /// Comes back in the answer.
+        /// Repeated in the reply.
         id: u64,
     },
-    /// Finish what runs and exit.
+    /// Finish the running jobs and exit.
     Shutdown,
 }
 
-/// What a child needs to know before it can load a model.
+/// What a child needs in order to load a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildInit {
-    /// The model's folder. The child starts elsewhere, so that a `json.py` in it cannot break the child's
-    /// own imports, and moves there before it loads the model.
+    /// The model's folder. The child starts in another folder, so that a `json.py` in the model's folder
+    /// cannot break the child's own imports, and changes to it before it loads the model.
     pub model_dir: String,
     /// `file.py:Name`, relative to the model's folder.
     pub predictor_ref: String,
@@ -46,32 +46,32 @@ pub struct ChildInit {
     pub train_ref: Option<String>,
     /// `predict`, or `train` to answer predictions with the training function.
     pub mode: ModelMode,
-    /// How many jobs at once; without it the model's own `@concurrent` decides.
+    /// The number of slots; without it the model's own `@concurrent` decides.
     pub num_slots: Option<u32>,
-    /// How many slots code gets that changes its mind about how many jobs it wants at once. Without it, it is
-    /// asked once.
+    /// The number of slots of a model that changes its desired concurrency at run time. Without it, the
+    /// child reads the desired concurrency once.
     #[serde(default, rename = "room")]
     pub max_slots: Option<u32>,
-    /// The parent listens here; the child connects once per slot before it reports `Ready`.
+    /// The socket of the server; the child connects once per slot before it sends `Ready`.
     pub socket: String,
-    /// What the child must bound itself to before it loads anything.
+    /// Limits that the child applies to itself before it loads the model.
     #[serde(default)]
     pub limits: ResourceLimits,
 }
 
-/// What the system lets each process of a child have.
+/// Resource limits of each process of a child.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceLimits {
-    /// Memory of its own, in bytes: `MemoryError` above it.
+    /// Private memory, in bytes; above it, Python raises `MemoryError`.
     pub memory: Option<u64>,
-    /// Processes and threads of its user.
+    /// The number of processes and threads of the child's user.
     pub processes: Option<u64>,
-    /// The largest output file, in bytes: larger ones are not even copied.
+    /// The largest output file, in bytes; larger files are not copied.
     #[serde(default)]
     pub output_file: Option<u64>,
 }
 
-/// Which of the model's functions answers predictions.
+/// The function of the model that handles predictions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelMode {
@@ -81,77 +81,78 @@ pub enum ModelMode {
     Train,
 }
 
-/// Child to parent.
+/// A message from the child to the server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlResponse {
-    /// The model's code has been read; it is loaded next.
+    /// The schema, read from the model's code before the model is loaded.
     #[serde(rename = "described")]
     Schema {
-        /// The model's OpenAPI document, the same that `Ready` has.
+        /// The model's OpenAPI document, as in `Ready`.
         schema: Box<RawValue>,
     },
-    /// Setup is over and every slot is connected.
+    /// Setup succeeded and every slot is connected.
     Ready(Ready),
-    /// A line printed outside of any job: during setup, or by a thread that belongs to no running job.
+    /// A line that was printed outside of a job: during setup, or by a thread of no running job.
     Log {
-        /// Where it was printed.
+        /// The stream.
         source: WireLogSource,
         /// The text with its line break, if it had one.
         data: String,
     },
-    /// The child's own remarks, not the user's.
+    /// A log message of the child itself, not of user code.
     #[serde(rename = "worker_log")]
     ChildLog {
-        /// Which part of the child speaks.
+        /// The module of the child.
         target: String,
         /// `error`, `warn`, `info` or `debug`.
         level: String,
-        /// What it says.
+        /// The text.
         message: String,
     },
-    /// The slot waits for a job. Sent once per slot after `Ready`; later the last message of a job says it.
+    /// The slot waits for a job. Sent once per slot after `Ready`; later the last message of a job
+    /// implies it.
     Idle {
         /// The slot.
         slot: SlotId,
     },
-    /// A cancel has reached the user's code on this slot.
+    /// User code on this slot has received a cancellation.
     Cancelled {
         /// The slot.
         slot: SlotId,
     },
-    /// The slot itself is broken, not a job on it.
+    /// The slot itself failed, not a job on it.
     Failed {
         /// The slot.
         slot: SlotId,
-        /// What broke.
+        /// The error.
         error: String,
     },
-    /// How many jobs at once the model's code wants from now on.
+    /// The number of jobs that the model wants to run at a time from now on.
     #[serde(rename = "wants")]
     DesiredConcurrency {
-        /// As many.
+        /// The number of jobs.
         slots: u32,
     },
-    /// The child cannot go on and is about to exit.
+    /// The child cannot continue and is about to exit.
     Fatal(Fatal),
-    /// Lines were thrown away because they came faster than the parent took them.
+    /// The child dropped lines because they were printed faster than the server read them.
     DroppedLogs {
-        /// How many.
+        /// The number of lines.
         count: u64,
-        /// In how much time.
+        /// The time in which they were dropped.
         interval_millis: u64,
     },
-    /// The answer to `Healthcheck`.
+    /// The reply to `Healthcheck`.
     HealthcheckResult {
-        /// From the request.
+        /// The id of the request.
         id: u64,
-        /// Whether the model says it is well.
+        /// The result.
         status: HealthcheckStatus,
-        /// Why not.
+        /// The reason, if unhealthy.
         error: Option<String>,
     },
-    /// The child has understood `Shutdown`.
+    /// The child has received `Shutdown`.
     ShuttingDown,
 }
 
@@ -162,7 +163,7 @@ pub struct Ready {
     pub slots: Vec<SlotId>,
     /// The model's OpenAPI document.
     pub schema: Box<RawValue>,
-    /// Whether the model's function is a coroutine or an asynchronous generator.
+    /// Whether the model's function is a coroutine or an async generator.
     pub is_async: bool,
     /// Whether `healthcheck` is defined.
     pub has_healthcheck: bool,
@@ -172,18 +173,18 @@ pub struct Ready {
     pub sdk: Option<String>,
 }
 
-/// Why a child gave up.
+/// Why a child cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fatal {
     /// What the child was doing.
     pub stage: FatalStage,
-    /// One sentence.
+    /// The reason, in one sentence.
     pub reason: String,
-    /// The user's traceback, when there is one.
+    /// The traceback of user code, if there is one.
     pub traceback: Option<String>,
 }
 
-/// What a child was doing when it gave up.
+/// What a child was doing when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FatalStage {
@@ -197,11 +198,11 @@ pub enum FatalStage {
     Run,
 }
 
-/// What a user's health check said.
+/// The result of the model's health check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HealthcheckStatus {
-    /// Well, or no health check is defined.
+    /// Healthy, or no health check is defined.
     Healthy,
     /// Returned `False`, raised, or took too long.
     Unhealthy,

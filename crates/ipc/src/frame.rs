@@ -1,18 +1,18 @@
-//! Where a message ends: four bytes of length, least significant first, then that much JSON.
+//! Framing: four bytes of length (little endian), then that many bytes of JSON.
 //!
-//! Lines would be simpler to read by eye, but a caller's input is passed on as the bytes that came
-//! in, and those may hold line breaks.
+//! Lines would be easier to read, but a client's input is forwarded as the bytes that were received, and
+//! they may contain line breaks.
 
-/// Bytes in front of every message.
+/// The size of the header of a frame, in bytes.
 pub const HEADER: usize = 4;
 
-/// No honest message is longer. A length above it means that something else wrote on the channel.
+/// The largest message. A larger length means that other code wrote on the channel.
 pub const MAX: usize = 64 * 1024 * 1024;
 
-/// The channel carries something that is not a frame of ours.
+/// The length of a frame is larger than [`MAX`], so the bytes are not a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Oversized {
-    /// The length that the header claimed.
+    /// The length in the header.
     pub length: usize,
 }
 
@@ -20,7 +20,7 @@ impl std::fmt::Display for Oversized {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "a frame claims {} bytes, more than the {MAX} that any message needs",
+            "the frame header has the length {}, the limit is {MAX}",
             self.length
         )
     }
@@ -28,7 +28,7 @@ impl std::fmt::Display for Oversized {
 
 impl std::error::Error for Oversized {}
 
-/// The length of the first message in `buffer` once it is all there, header not counted.
+/// The length of the first message in `buffer` without the header; `None` while it is incomplete.
 pub fn complete(buffer: &[u8]) -> Result<Option<usize>, Oversized> {
     let Some(header) = buffer.first_chunk::<HEADER>() else {
         return Ok(None);
@@ -53,7 +53,7 @@ pub fn append(buffer: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 pub fn append_json(buffer: &mut Vec<u8>, message: &impl serde::Serialize) {
     append(buffer, |out| {
         serde_json::to_writer(out, message)
-            .expect("our messages have string keys and a Vec never fails to write");
+            .expect("messages have string keys, and writing to a Vec does not fail");
     });
 }
 
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn text_on_the_channel_is_not_taken_for_a_frame() {
+    fn text_on_the_channel_is_not_a_frame() {
         assert!(complete(b"Traceback (most recent call last)").is_err());
     }
 }

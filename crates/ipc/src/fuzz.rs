@@ -6,8 +6,8 @@ use crate::frame::{self, HEADER, MAX, Oversized};
 use crate::slot::{PredictRequest, append_predict};
 use crate::{control, slot};
 
-/// A stream has the same frames however it comes, and what is no frame is refused at the same place.
-/// The first byte says how it comes.
+/// A stream has the same frames however it is split, and bytes that are not a frame are refused at the
+/// same position. The first byte selects the split.
 pub fn frames(input: &[u8]) {
     let Some((seed, stream)) = input.split_first() else {
         return;
@@ -20,7 +20,7 @@ pub fn frames(input: &[u8]) {
         frame::append(&mut written, |out| out.extend_from_slice(part));
     }
     let (frames, oversized) = read(pieces(*seed, &written));
-    assert_eq!(frames, parts, "what was written is read back");
+    assert_eq!(frames, parts, "the frames read back as they were written");
     assert_eq!(oversized, None);
 }
 
@@ -42,7 +42,7 @@ fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Vec<u8>>, Option<Ove
     (frames, None)
 }
 
-/// The same by the letter of the format, with the whole stream at hand.
+/// A simple implementation of the format that needs the whole stream.
 fn expected(mut stream: &[u8]) -> (Vec<Vec<u8>>, Option<Oversized>) {
     let mut frames = Vec::new();
     while let [a, b, c, d, rest @ ..] = stream {
@@ -60,14 +60,15 @@ fn expected(mut stream: &[u8]) -> (Vec<Vec<u8>>, Option<Oversized>) {
     (frames, None)
 }
 
-/// A message that is understood is written as the same message, and nothing else breaks the reader.
+/// A parsed message is written as the same message, and other input does not make the parser panic.
 pub fn messages(input: &[u8]) {
-    // Not a function: the type of what is read back borrows from another text.
+    // A macro, because the parsed type borrows from the text that it was parsed from.
     macro_rules! round_trip {
         ($type:ty) => {
             if let Ok(message) = serde_json::from_slice::<$type>(input) {
                 let written = serde_json::to_vec(&message).expect("a message can be written");
-                let again: $type = serde_json::from_slice(&written).expect("a message reads back");
+                let again: $type =
+                    serde_json::from_slice(&written).expect("a message parses again");
                 assert_eq!(format!("{again:?}"), format!("{message:?}"));
             }
         };
@@ -79,19 +80,19 @@ pub fn messages(input: &[u8]) {
     if let Ok(slot::SlotRequest::Predict(predict @ PredictRequest { input: Some(_), .. })) =
         serde_json::from_slice(input)
     {
-        put_together(predict);
+        append_input(predict);
     }
 }
 
-/// The parent writes a job's input in without reading it.
-fn put_together(mut predict: PredictRequest<'_>) {
+/// The server inserts the input of a job without parsing it.
+fn append_input(mut predict: PredictRequest<'_>) {
     let before = format!("{predict:?}");
     let input = predict.input.take().map_or("", |input| input.get());
     let mut buffer = Vec::new();
     append_predict(&mut buffer, predict, input.as_bytes());
     assert_eq!(frame::complete(&buffer), Ok(Some(buffer.len() - HEADER)));
     let slot::SlotRequest::Predict(again) =
-        serde_json::from_slice(&buffer[HEADER..]).expect("a job reads back");
+        serde_json::from_slice(&buffer[HEADER..]).expect("a job parses");
     assert_eq!(format!("{again:?}"), before);
 }
 
@@ -100,12 +101,12 @@ mod tests {
     use tidegate_fuzzing::short_run;
 
     #[test]
-    fn frames_hold_for_made_inputs() {
+    fn frames_hold_for_generated_inputs() {
         short_run("frames", super::frames);
     }
 
     #[test]
-    fn messages_hold_for_made_inputs() {
+    fn messages_hold_for_generated_inputs() {
         short_run("messages", super::messages);
     }
 }

@@ -1,13 +1,13 @@
-//! The wire between the server and a model's Python child.
+//! The protocol between the server and a child process of a model.
 //!
 //! Both ends compile this crate: `runtime` (the parent) and `python` (the child's extension module).
-//! It knows two channels and nothing about who reads them:
+//! It defines two channels:
 //!
-//! - [`control`]: the life of the child as a whole, on its stdin and stdout;
+//! - [`control`]: messages about the child as a whole, on its stdin and stdout;
 //! - [`slot`]: one job after the other, on one Unix socket per slot.
 //!
-//! [`frame`] says where a message ends. There is no I/O here, so that the extension stays small and
-//! neither side drags the other's runtime in.
+//! [`frame`] delimits the messages. This crate does no I/O, so that the extension stays small and neither
+//! side depends on the runtime of the other.
 
 pub mod control;
 pub mod frame;
@@ -16,9 +16,9 @@ pub mod frame;
 pub mod fuzz;
 pub mod slot;
 
-/// Once a job has printed this many bytes, its child sends no more of them: the server keeps fewer, and
-/// both would only be kept busy.
+/// A child sends at most this many bytes of a job's output to stdout and stderr. The server keeps fewer,
+/// so more would only cost time.
 pub const MAX_LOG_BYTES_SENT: usize = 17 * 1024 * 1024;
 
-/// Inputs above this many bytes travel through a file instead of the slot's socket.
+/// An input larger than this many bytes is passed in a file instead of the slot's socket.
 pub const SPILL_ABOVE: usize = 6 * 1024 * 1024;

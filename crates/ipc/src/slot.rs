@@ -1,8 +1,8 @@
 //! The slot channel: one job after the other on one Unix socket.
 //!
-//! A job's input and output are the user's JSON and stay bytes here: [`RawValue`] on both sides.
-//! The messages are tagged from outside (`{"done": {…}}`) because serde cannot borrow raw values
-//! through any other kind of tag.
+//! Input and output of a job are the user's JSON and are not parsed here: both sides use [`RawValue`].
+//! The messages are externally tagged (`{"done": {…}}`) because serde cannot borrow raw values through
+//! any other kind of tag.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::frame;
 
-/// Parent to child.
+/// A message from the server to the child.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotRequest<'a> {
@@ -21,36 +21,36 @@ pub enum SlotRequest<'a> {
     Predict(PredictRequest<'a>),
 }
 
-/// One job for a child.
+/// A job for a child.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PredictRequest<'a> {
-    /// The job's id; comes back in its last message.
+    /// The id of the job, repeated in its last message.
     #[serde(borrow)]
     pub id: Cow<'a, str>,
-    /// Which of the model's functions to call.
+    /// The function to call.
     pub kind: WireJobKind,
-    /// The input object, checked by the parent; absent when it is in `input_file`.
+    /// The input object, validated by the server; absent when it is in `input_file`.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub input: Option<&'a RawValue>,
-    /// Where an input too large for the socket was written. The child reads and removes it.
+    /// The file of an input that is too large for the socket. The child reads and removes it.
     pub input_file: Option<Cow<'a, str>>,
-    /// Where the child may write files of this job. Made by whoever needs it first.
+    /// The folder for files of this job. The side that needs it first creates it.
     pub output_dir: Cow<'a, str>,
-    /// The fetched files: JSON pointer into `input` (`/image`, `/images/0`) to local path.
+    /// The downloaded files: JSON pointer into `input` (`/image`, `/images/0`) to local path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,
-    /// The caller's `context`, for the model to read.
+    /// The client's `context`, readable by the model.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub context: BTreeMap<String, String>,
 }
 
-/// Appends `predict` as one frame with `input` in it. The bytes are taken as they are: the caller
-/// knows that they are one JSON object, and a second parse of a large input costs milliseconds.
+/// Appends `predict` as one frame that contains `input`. The caller guarantees that the bytes are one
+/// JSON object; parsing a large input a second time would cost milliseconds.
 pub fn append_predict(buffer: &mut Vec<u8>, predict: PredictRequest<'_>, input: &[u8]) {
-    debug_assert!(predict.input.is_none(), "the input is given once");
+    debug_assert!(predict.input.is_none(), "the input is passed once");
     frame::append(buffer, |out| {
         serde_json::to_writer(&mut *out, &SlotRequest::Predict(predict))
-            .expect("a Vec never fails to write");
+            .expect("writing to a Vec does not fail");
         out.truncate(out.len() - 2);
         out.extend_from_slice(b",\"input\":");
         out.extend_from_slice(input);
@@ -58,7 +58,7 @@ pub fn append_predict(buffer: &mut Vec<u8>, predict: PredictRequest<'_>, input: 
     });
 }
 
-/// Which of the model's functions a job is for.
+/// The function of the model that a job calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WireJobKind {
@@ -68,13 +68,13 @@ pub enum WireJobKind {
     Training,
 }
 
-/// Child to parent.
+/// A message from the child to the server.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotResponse<'a> {
     /// A line that the job printed.
     Log {
-        /// Where.
+        /// The stream.
         source: WireLogSource,
         /// The text with its line break, if it had one.
         #[serde(borrow)]
@@ -86,22 +86,22 @@ pub enum SlotResponse<'a> {
         #[serde(borrow)]
         output: &'a RawValue,
     },
-    /// A file that belongs into the next `Output` or `Done`. Sent before it.
+    /// A file that belongs to the next `Output` or `Done`; sent before it.
     FileOutput(FileOutput<'a>),
-    /// A number or note about the job.
+    /// A metric of the job.
     Metric {
-        /// Dots make nested objects.
+        /// The name; dots separate nested objects.
         #[serde(borrow)]
         name: Cow<'a, str>,
-        /// `null` with [`WireMetricMode::Replace`] takes the metric away.
+        /// The value; `null` with [`WireMetricMode::Replace`] removes the metric.
         #[serde(borrow)]
         value: &'a RawValue,
-        /// How it joins what is there.
+        /// How the value is combined with the present one.
         mode: WireMetricMode,
     },
-    /// The child wants to be replaced once the jobs that it has are over. Sent before a job's last message.
+    /// The child asks to be replaced after its running jobs. Sent before the last message of a job.
     Retire,
-    /// The job has ended well; the slot is free.
+    /// The job succeeded; the slot is free.
     Done {
         /// The job.
         #[serde(borrow)]
@@ -109,21 +109,21 @@ pub enum SlotResponse<'a> {
         /// The returned value; absent after a stream or when it is in a file.
         #[serde(borrow)]
         output: Option<&'a RawValue>,
-        /// Seconds in the user's code.
+        /// Seconds in user code.
         predict_time: f64,
-        /// Whether the values came one by one in `Output`.
+        /// Whether the values were sent one by one in `Output`.
         is_stream: bool,
     },
-    /// The job has ended with an error; the slot is free.
+    /// The job failed; the slot is free.
     Failed {
         /// The job.
         #[serde(borrow)]
         id: Cow<'a, str>,
-        /// What the caller is told.
+        /// The error message for the client.
         #[serde(borrow)]
         error: Cow<'a, str>,
     },
-    /// The job was stopped; the slot is free.
+    /// The job was canceled; the slot is free.
     Cancelled {
         /// The job.
         #[serde(borrow)]
@@ -131,7 +131,7 @@ pub enum SlotResponse<'a> {
     },
 }
 
-/// Where a line was printed.
+/// The stream that a line was printed to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WireLogSource {
@@ -141,38 +141,38 @@ pub enum WireLogSource {
     Stderr,
 }
 
-/// A file made by the job, or an output too large for the socket.
+/// A file that the job created, or an output that is too large for the socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileOutput<'a> {
-    /// Absolute path.
+    /// The absolute path.
     #[serde(borrow)]
     pub filename: Cow<'a, str>,
     /// What the file is.
     pub kind: FileOutputKind,
-    /// What the child thinks it holds.
+    /// The media type that the child guessed.
     pub mime_type: Option<Cow<'a, str>>,
-    /// Where in the next output's JSON an empty string stands for this file, in bytes.
+    /// The byte offset of the empty string in the next output's JSON that stands for this file.
     pub offset: usize,
 }
 
-/// What a [`FileOutput`] is.
+/// The kind of a [`FileOutput`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileOutputKind {
-    /// A file of the user's, to be inlined or uploaded.
+    /// A file of the user, which the server inlines or uploads.
     FileType,
-    /// The whole output as JSON, because it was too large for a frame.
+    /// The whole output as JSON, because it is too large for a frame.
     Oversized,
 }
 
-/// How a metric joins the value that is there.
+/// How a metric is combined with the present value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WireMetricMode {
-    /// Takes its place.
+    /// Replaces it.
     Replace,
     /// Is added to it.
     Increment,
-    /// Is put at the end of a list.
+    /// Is appended to a list.
     Append,
 }

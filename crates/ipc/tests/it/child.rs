@@ -1,5 +1,5 @@
-//! The child's own readers with any bytes. They are part of the Python extension, which no test can be
-//! linked with, so their files are compiled here once more.
+//! The child's own parsers with arbitrary bytes. They are part of the Python extension, which cannot be
+//! linked with a test, so their files are compiled here again.
 
 use tidegate_fuzzing::short_run;
 

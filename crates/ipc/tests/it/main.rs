@@ -1,4 +1,4 @@
-//! Every message of the wire as a snapshot: a change here is a change of the contract between the
+//! Every message of the protocol as a snapshot: a changed snapshot changes the contract between the
 //! server and a child that may come from another wheel.
 
 mod child;
@@ -24,7 +24,7 @@ fn raw(json: &str) -> Box<RawValue> {
     RawValue::from_string(json.to_owned()).expect("our messages are JSON")
 }
 
-/// One line per message, after a trip through bytes and back.
+/// One line per message; each message must read back as it was written.
 fn lines<T: serde::Serialize>(messages: &[T], again: impl Fn(&[u8]) -> Vec<u8>) -> String {
     let mut all = String::new();
     for message in messages {
