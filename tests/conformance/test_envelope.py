@@ -158,5 +158,5 @@ def test_a_duplicate_name_in_an_object(serve):
     if server.is_cog:
         assert (reply.status, reply.json.get("output")) == (200, "last")
     else:
-        # Deliberate difference: whoever checks and whoever uses it could each believe another one.
+        # Deliberate difference: the validator and the user of the value could read different ones.
         assert reply.status == 422 and "comes twice" in str(reply)

@@ -50,7 +50,7 @@ def test_sigterm_answers_the_running_sync_prediction(server, gate):
     with server.in_background({"gate": str(gate)}) as job:
         server.wait_health("BUSY")
         server.signal(signal.SIGTERM)
-        wait_until(lambda: server.refuses_connections(), "the door to close")
+        wait_until(lambda: server.refuses_connections(), "the listener to close")
         gate.open()
         assert job.reply().json["status"] == "succeeded"
     assert server.wait_exit() == 0

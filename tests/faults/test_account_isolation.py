@@ -37,7 +37,7 @@ WRONG = {
     "no scheme": ALICE,
     "another scheme": "Basic YWxpY2U6YWxpY2U=",
     "the account's name": "Bearer alice",
-    "a token of nobody": "Bearer " + "x" * 24,
+    "an unknown token": "Bearer " + "x" * 24,
     "a letter less": f"Bearer {ALICE[:-1]}",
     "a letter more": f"Bearer {ALICE}x",
     "in capitals": f"Bearer {ALICE.upper()}",
@@ -62,7 +62,7 @@ def test_a_wrong_token_gets_401_and_runs_nothing(server):
         assert reply.headers["www-authenticate"], name
         assert ALICE not in reply.body.decode()
         answers.add(reply.body)
-    assert len(answers) <= 2, "there is no token, or it is unknown; what was wrong with it is not told"
+    assert len(answers) <= 2, "responses distinguish only missing and unknown tokens"
     assert read_journal(server) == []
     assert server.get("/health-check").status == 200
 
@@ -83,7 +83,7 @@ def test_a_token_outside_the_authorization_header_is_ignored(server):
 
 
 def test_a_missing_token_is_refused_before_the_body_is_read(server):
-    """Whoever may not call may not make the server hold 90 MiB either."""
+    """A client without a valid token cannot make the server buffer 90 MiB."""
     assert exchange(server, json_request(b"", length=90 * 2**20), timeout=5).status == 401
 
 
@@ -228,7 +228,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def exposed(folder: Path) -> list[Path]:
-    """What somebody else on this machine could open."""
+    """The files that other users of this machine could open."""
     found = []
     for path in folder.iterdir():
         if path.is_symlink() or path.stat().st_mode & 0o077 == 0:

@@ -27,7 +27,7 @@ def worker_of(server) -> int:
 def test_a_killed_idle_child_is_replaced_and_health_shows_it(server):
     with assert_recovers(server) as watch:
         send_signal(worker_of(server), signal.SIGKILL)
-        # Whoever asks now gets an answer or a refusal, and never waits for nobody.
+        # A request at this moment gets a result or a refusal, and never hangs.
         reply = server.post("/predictions", {"input": {"text": "x"}}, timeout=10)
         assert reply.status in (200, 503), str(reply)
         assert_serves(server, within=10)

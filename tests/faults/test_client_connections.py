@@ -70,15 +70,15 @@ def test_200_incomplete_requests_do_not_block_others(baseline, name):
     baseline.assert_not_grown(64 * MIB)
 
 
-@pytest.mark.parametrize("goodbye", ["reset", "close"])
-def test_a_client_that_disconnects_cancels_its_call(start_server, receiver, tmp_path, gate, goodbye):
+@pytest.mark.parametrize("close_method", ["reset", "close"])
+def test_a_client_that_disconnects_cancels_its_call(start_server, receiver, tmp_path, gate, close_method):
     server = start_server("journal")
     proof = Baseline(server, receiver, tmp_path)
     connection = RawConnection(server)
     body = {"input": {"nonce": "dropped", "gate": str(gate)}}
     connection.send(json_request(body, method="PUT", target="/predictions/dropped"))
     wait_until(lambda: "begin dropped" in read_journal(server), "the call to run")
-    getattr(connection, goodbye)()
+    getattr(connection, close_method)()
     assert wait_for_end(server, "dropped", timeout=3)["status"] == "canceled"
     wait_until(lambda: "canceled dropped" in read_journal(server), "the user's code to stop", timeout=3)
     proof.assert_slots()
@@ -97,14 +97,14 @@ def test_a_hundred_connection_resets_lose_no_slot(start_server, receiver, tmp_pa
         connection.reset()
     server.wait_health("READY")
     assert [line for line in read_journal(server) if line.startswith("ok")] == []
-    # The line in front is empty too: with `--queue` a third one waits instead of being refused.
+    # The queue is empty too: with `--queue` a third request waits instead of being refused.
     gate.open()
     replies = [server.predict({"nonce": f"after{n}"}) for n in range(5)]
     assert [reply.json["output"] for reply in replies] == [f"after{n}" for n in range(5)]
 
 
 def test_a_disconnect_before_the_response_loses_no_slot(baseline):
-    """The answer has nowhere to go; that is nobody's problem."""
+    """The response cannot be delivered; nothing else is affected."""
     for _ in range(200):
         with RawConnection(baseline.server) as connection:
             connection.send(json_request({"input": {"nonce": "unread"}})).reset()
@@ -172,7 +172,7 @@ def test_a_stream_client_after_the_end_gets_the_whole_history(shared_server):
 
 
 def test_a_truncated_history_is_reported(shared_server):
-    """1024 events are kept; a reader of more is told so and never gets a part as if it were all."""
+    """1024 events are kept; a client that missed more gets an error, never a silently truncated history."""
     server = shared_server("many")
     server.put("/predictions/long", {"input": {"count": 3000}})
     events = server.stream({"count": 3000}, id="long").rest()

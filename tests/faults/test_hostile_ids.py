@@ -109,7 +109,7 @@ def test_an_id_in_the_url_cannot_traverse_paths(baseline, method, target):
     body = b"" if method == "GET" else b'{"input":{"nonce":"never"}}'
     reply = exchange(baseline.server, json_request(body, method=method, target=target))
     if reply.status == 404 and target.endswith("/cancel"):
-        assert reply.json == {}  # the answer of the face for an id that is not running
+        assert reply.json == {}  # the Cog API's response for an id that is not running
     else:
         assert_refused(reply)
     baseline.check()

@@ -35,7 +35,7 @@ def test_the_cost_of_logs_with_a_webhook_is_linear(start_server, receiver):
     server = start_server("faults", "--log-level", "warn")
 
     def cost(size: int) -> float:
-        """Processor time of the server: the time on the wall is everybody's."""
+        """Processor time of the server, because wall time depends on the load of the machine."""
         hook, before = receiver.path(), cpu_seconds(server.process.pid)
         server.start({"how": "prints.lines", "number": size}, webhook=receiver.url + hook)
         assert receiver.wait_terminal(hook, timeout=60)["status"] == "succeeded"

@@ -131,7 +131,7 @@ def test_a_file_pointer_outside_of_the_output_is_refused(server, receiver):
 
 @pytest.fixture
 def roots_file(tmp_path) -> Path:
-    """A file that only root can read, in a folder that everybody can look into."""
+    """A file that only root can read, in a folder that every user can list."""
     tmp_path.chmod(0o755)
     path = tmp_path / "roots.txt"
     path.write_text("for root alone")

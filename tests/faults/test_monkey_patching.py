@@ -20,7 +20,7 @@ PATCHES = [
 
 @pytest.mark.parametrize("how", PATCHES)
 def test_jobs_after_a_patch_are_correct_or_run_in_a_new_child(server, how):
-    """Each ends honestly: nobody gets `null`, or nothing, while all looks well."""
+    """Each ends correctly: no client gets `null` or an empty result as a success."""
     with assert_recovers(server):
         server.predict({"how": f"patches.{how}"})
         for number in range(3):

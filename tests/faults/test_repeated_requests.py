@@ -156,7 +156,7 @@ def test_a_thousand_unknown_inputs_are_dropped(baseline):
 
 
 def test_a_flood_of_ids_is_bounded_by_the_queue(start_server, gate):
-    """10,000 distinct ids; what does not fit is told so, and costs nothing."""
+    """10,000 distinct ids: those above the limit are refused and use no memory."""
     server = start_server("journal", "--queue", "100", "--concurrency", "1")
     pid = server.process.pid
     running(server, gate, "a", "a")

@@ -142,11 +142,11 @@ HEADS = {
     "no HTTP at all": (b"hello\r\n\r\n", {400}),
     "a TLS hello": (bytes.fromhex("16030100a5010000a10303") + bytes(160), {400}),
     "HTTP/9.9": (json_request(BODY).replace(b"HTTP/1.1", b"HTTP/9.9"), {400}),
-    "a method that nobody knows": (json_request(BODY, method="BREW"), {405}),
+    "an unknown method": (json_request(BODY, method="BREW"), {405}),
     "a method of 64 KiB": (json_request(BODY, method="A" * 65536), {400, 405, 431}),
     "CONNECT": (b"CONNECT 127.0.0.1:22 HTTP/1.1\r\nHost: x\r\n\r\n", {400, 404, 405}),
     "TRACE": (b"TRACE /predictions HTTP/1.1\r\nHost: x\r\ncookie: secret\r\n\r\n", {405}),
-    "a path that nobody knows": (json_request(BODY, target="/nothing"), {404}),
+    "an unknown path": (json_request(BODY, target="/nothing"), {404}),
     "a path above the root": (json_request(BODY, target="/../../etc/passwd"), {400, 404}),
     "an address as the target": (
         json_request(BODY, target="http://169.254.169.254/predictions/x/y"),

@@ -54,7 +54,7 @@ def test_webhooks_of_accepted_jobs_arrive_after_descriptors_ran_out(start_server
 
 
 def test_many_connections_leave_descriptors_for_webhooks(start_server, receiver):
-    """Told while the crowd is still there: some descriptors are kept back for the work inside."""
+    """Delivered while the connections are open: some descriptors are reserved for internal work."""
     server, path = start_server("journal"), receiver.path()
     with RawConnection(server) as caller:
         assert caller.send(json_request({"input": {"nonce": "warm"}})).reply().status == 200

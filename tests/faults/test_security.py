@@ -168,12 +168,12 @@ def test_a_secret_input_is_masked_everywhere(shared_server, gate):
 def test_errors_of_the_model_reveal_no_tracebacks_and_paths(shared_server, receiver):
     server, path = shared_server("echo"), receiver.path()
     reply = server.predict({"fail": "only this"}, webhook=receiver.url + path)
-    told = [
+    response = [
         reply.body.decode(),
         str(receiver.wait_terminal(path)),
         server.get(f"/predictions/{reply.json['id']}").body.decode(),
     ]
-    for text in told:
+    for text in response:
         assert "only this" in text
         assert not re.search(r"Traceback|predict\.py|line \d+|/tmp/|site-packages", text), text
 

@@ -32,7 +32,7 @@ def test_running_and_queued_jobs_end_before_the_server_exits(start_server, gate,
         server.start(input, webhook=receiver.url + hook)
     receiver.wait(hooks[0])
     server.signal(signal.SIGTERM)
-    wait_until(lambda: server.refuses_connections(), "the door to close")
+    wait_until(lambda: server.refuses_connections(), "the listener to close")
     gate.open()
     assert [receiver.wait_terminal(hook)["output"] for hook in hooks] == ["0", "1", "2", "3"]
     assert server.wait_exit() == 0
@@ -63,7 +63,7 @@ def test_a_second_signal_stops_the_server_at_once(start_server, gate, second):
     server.start({"how": "gate", "gate": str(gate)}, id="held")
     wait_for_logs(server, "held")
     server.signal(signal.SIGTERM)
-    wait_until(lambda: server.refuses_connections(), "the door to close")
+    wait_until(lambda: server.refuses_connections(), "the listener to close")
     assert server.process.poll() is None
     server.signal(second)
     server.wait_exit(5)

@@ -19,7 +19,7 @@ from waiting import wait_until
 TERMINAL = ("succeeded", "failed", "canceled")
 
 
-def tell(server, url, nonce="told", events=("completed",), **input):
+def predict_with_webhook(server, url, nonce="told", events=("completed",), **input):
     """An accepted prediction that tells `url`; returns its id when it is over."""
     id = server.start({"nonce": nonce, **input}, webhook=url, webhook_events_filter=list(events)).json["id"]
     assert wait_for_end(server, id)["status"] == "succeeded"
@@ -29,14 +29,14 @@ def tell(server, url, nonce="told", events=("completed",), **input):
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_a_webhook_is_retried_until_a_failing_receiver_recovers(shared_server, receiver, status):
     path = receiver.path()
-    tell(shared_server("journal"), receiver.plan(path, status, status, status, 200))
+    predict_with_webhook(shared_server("journal"), receiver.plan(path, status, status, status, 200))
     received = receiver.wait(path, 4)
     assert [one.json["status"] for one in received] == ["succeeded"] * 4
 
 
 def test_a_webhook_is_retried_until_the_receiver_is_up(shared_server):
     port = free_port()
-    id = tell(shared_server("journal"), f"http://127.0.0.1:{port}/hook", "down")
+    id = predict_with_webhook(shared_server("journal"), f"http://127.0.0.1:{port}/hook", "down")
     late = Receiver(port=port)
     try:
         assert late.wait_terminal("/hook")["id"] == id
@@ -49,13 +49,15 @@ def test_a_webhook_is_retried_until_the_receiver_is_up(shared_server):
 )
 def test_a_webhook_is_retried_after_a_broken_connection(shared_server, behaviour):
     with hostile_servers.hostile_server(behaviour) as hostile:
-        tell(shared_server("journal"), hostile.url + "/hook")
+        predict_with_webhook(shared_server("journal"), hostile.url + "/hook")
         wait_until(lambda: hostile.requests >= 3, "two more attempts")
 
 
 def test_retry_after_is_honoured(shared_server, receiver):
     path = receiver.path()
-    tell(shared_server("journal"), receiver.plan(path, 429, 200, headers={"Retry-After": "2"}))
+    predict_with_webhook(
+        shared_server("journal"), receiver.plan(path, 429, 200, headers={"Retry-After": "2"})
+    )
     first, second = receiver.wait(path, 2)
     assert second.at - first.at >= 1.9  # the pause without it is a fraction of a second
 
@@ -65,11 +67,11 @@ def test_retry_after_is_honoured(shared_server, receiver):
 )
 def test_an_invalid_retry_after_is_ignored(shared_server, receiver, value):
     server, path, other = shared_server("journal"), receiver.path(), receiver.path()
-    tell(server, receiver.plan(path, 503, 200, headers={"Retry-After": value}))
+    predict_with_webhook(server, receiver.plan(path, 503, 200, headers={"Retry-After": value}))
     receiver.wait(path, 1)
     if not value.startswith("9"):
         receiver.wait(path, 2)
-    tell(server, receiver.url + other)
+    predict_with_webhook(server, receiver.url + other)
     receiver.wait_terminal(other)
 
 
@@ -77,7 +79,7 @@ def test_webhooks_over_plain_http_work_without_root_certificates(start_server, r
     """A small container image has no certificates; http needs none."""
     nowhere = {"SSL_CERT_FILE": "/nonexistent", "SSL_CERT_DIR": "/nonexistent"}
     server, path = start_server("journal", env=nowhere), receiver.path()
-    tell(server, receiver.url + path)
+    predict_with_webhook(server, receiver.url + path)
     assert receiver.wait_terminal(path)["output"] == "told"
     file = receiver.file("x.txt", b"hello")
     assert server.predict({"nonce": "fetched", "path": file}).json.get("output") == "fetched"
@@ -87,7 +89,7 @@ def test_retry_delays_grow_and_have_jitter(shared_server, receiver):
     """Ten jobs that fail together must not come back together."""
     server, paths = shared_server("journal"), [receiver.path() for _ in range(10)]
     for path in paths:
-        tell(server, receiver.plan(path, 503, 503, 503, 200))
+        predict_with_webhook(server, receiver.plan(path, 503, 503, 503, 200))
     pauses = []
     for path in paths:
         times = [one.at for one in receiver.wait(path, 4)]
@@ -101,16 +103,20 @@ def test_a_hanging_receiver_does_not_delay_others(start_server, receiver, tmp_pa
     server = start_server("journal")
     with hostile_servers.hostile_server(hostile_servers.hangs) as hostile:
         for _ in range(20):
-            tell(server, hostile.url + "/hook", events=("start", "output", "logs", "completed"))
+            predict_with_webhook(
+                server, hostile.url + "/hook", events=("start", "output", "logs", "completed")
+            )
         path = receiver.path()
-        tell(server, receiver.url + path, "prompt")
+        predict_with_webhook(server, receiver.url + path, "prompt")
         assert receiver.wait_terminal(path, timeout=5)["output"] == "prompt"
         Baseline(server, receiver, tmp_path).assert_slots()
 
 
 def test_redirects_are_not_followed(shared_server, receiver):
     server, target, path = shared_server("journal"), receiver.path(), receiver.path()
-    tell(server, receiver.plan(path, 302, 307, 308, 301, 200, headers={"Location": receiver.url + target}))
+    predict_with_webhook(
+        server, receiver.plan(path, 302, 307, 308, 301, 200, headers={"Location": receiver.url + target})
+    )
     receiver.wait(path, 5)
     assert receiver.received(target) == []
 
@@ -118,7 +124,9 @@ def test_redirects_are_not_followed(shared_server, receiver):
 def test_a_redirect_loop_is_retried_like_other_failures(shared_server, receiver):
     """Cog made 44 requests in 3 s."""
     path = receiver.path()
-    tell(shared_server("journal"), receiver.plan(path, 302, headers={"Location": receiver.url + path}))
+    predict_with_webhook(
+        shared_server("journal"), receiver.plan(path, 302, headers={"Location": receiver.url + path})
+    )
     first, *_ = receiver.wait(path, 3)
     third = receiver.received(path)[2]
     assert third.at - first.at > 0.2
@@ -131,7 +139,7 @@ def test_a_redirect_to_a_private_address_is_not_followed(shared_server):
         with hostile_servers.hostile_server(
             hostile_servers.redirects_to(f"http://127.0.0.1:{port}/secret")
         ) as hostile:
-            tell(shared_server("journal"), hostile.url + "/hook")
+            predict_with_webhook(shared_server("journal"), hostile.url + "/hook")
             wait_until(lambda: hostile.requests >= 2, "a retry")
         assert private.requests == 0
 
@@ -152,10 +160,10 @@ def test_a_hostile_response_uses_bounded_memory(start_server, receiver, tmp_path
     proof, before = Baseline(server, receiver, tmp_path), resident_memory(server.process.pid)
     with hostile_servers.hostile_server(behaviour) as hostile:
         for _ in range(5):
-            tell(server, hostile.url + "/hook", events=("start", "output", "completed"))
+            predict_with_webhook(server, hostile.url + "/hook", events=("start", "output", "completed"))
         wait_until(lambda: hostile.requests >= 5, "the receiver to be called")
         path = receiver.path()
-        tell(server, receiver.url + path, "prompt")
+        predict_with_webhook(server, receiver.url + path, "prompt")
         assert receiver.wait_terminal(path, timeout=5)["output"] == "prompt"
         proof.assert_slots()
         assert peak_memory(server.process.pid) - before < 128 * MIB
@@ -171,10 +179,10 @@ def test_the_body_of_a_receivers_response_is_ignored(shared_server, receiver, be
     """A 2xx is a delivery, whatever comes after it: nothing is sent twice."""
     server = shared_server("journal")
     with hostile_servers.hostile_server(behaviour) as hostile:
-        tell(server, hostile.url + "/hook")
+        predict_with_webhook(server, hostile.url + "/hook")
         # By the time of a third attempt elsewhere, a second one would have been made here.
         path = receiver.path()
-        tell(server, receiver.plan(path, 500, 500, 200))
+        predict_with_webhook(server, receiver.plan(path, 500, 500, 200))
         receiver.wait(path, 3)
         assert hostile.requests == 1
 
@@ -204,7 +212,7 @@ def test_no_webhook_follows_the_terminal_one_under_load(start_server, receiver):
 def test_a_retried_message_has_the_same_id(shared_server, receiver):
     path = receiver.path()
     server = shared_server("journal")
-    tell(server, receiver.plan(path, 500, 500, 200))
+    predict_with_webhook(server, receiver.plan(path, 500, 500, 200))
     attempts = receiver.wait(path, 3)
     assert len({one.headers["webhook-id"] for one in attempts}) == 1
     assert attempts[0].headers["webhook-id"].startswith("msg_")
@@ -214,7 +222,7 @@ def test_a_retried_message_has_the_same_id(shared_server, receiver):
 def test_different_messages_have_different_ids(shared_server, receiver):
     server, path = shared_server("journal"), receiver.path()
     for _ in range(5):
-        tell(server, receiver.url + path, events=("start", "output", "completed"))
+        predict_with_webhook(server, receiver.url + path, events=("start", "output", "completed"))
     received = receiver.wait(path, 15)
     assert len({one.headers["webhook-id"] for one in received}) == 15
     assert all(abs(int(one.headers["webhook-timestamp"]) - time.time()) < 120 for one in received)
@@ -265,7 +273,7 @@ def test_credentials_of_a_url_are_not_logged(start_server, receiver):
     urls = [receiver.url.replace("//", "//planted-user:planted-password@") + path for path in paths]
     urls.append(f"http://planted-user:planted-password@127.0.0.1:{port}/hook?token=planted-token")
     for url in urls:
-        tell(server, url)
+        predict_with_webhook(server, url)
     for bad in ("ftp://planted-user:planted-password@example.com/", "http://planted-user:planted-password@/"):
         assert server.post("/predictions", {"input": {}, "webhook": bad}).status == 422
     for path in paths[1:]:
@@ -295,7 +303,7 @@ def test_a_host_name_of_a_private_address_is_never_called(start_guarded_server, 
             assert_refused(reply)
         else:
             assert (reply.status, reply.json["output"]) == (200, "named")
-            wait_until(lambda: tried(server, reply.json["id"]), "an attempt to be given up")
+            wait_until(lambda: tried(server, reply.json["id"]), "an attempt to be abandoned")
         assert hostile.requests == 0
     Baseline(server, receiver, tmp_path).assert_slots()
 

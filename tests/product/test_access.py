@@ -137,7 +137,7 @@ class TestTheDoor:
 
 
 def same_as_unknown(server: Server, method: str, path: str, id: str) -> Reply:
-    """Bob's answer for `id` is that for an id that nobody has ever used."""
+    """Bob's response for `id` is the response for an unused id."""
     unknown = "x" * len(id)
     known, other = (server.request(method, path.format(id=name), headers=auth(BOB)) for name in (id, unknown))
     assert (known.status, known.body.replace(id.encode(), unknown.encode())) == (other.status, other.body)

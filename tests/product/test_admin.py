@@ -179,16 +179,16 @@ class TestSeveralModels:
 
     def test_webhooks_name_the_model_before_and_after_a_restart(self, two, receiver):
         server, hook = two(), receiver.url + receiver.path()
-        told = {ask(server, model, hook): f"local/{model}" for model in ("echo", "crash")}
+        response = {ask(server, model, hook): f"local/{model}" for model in ("echo", "crash")}
 
         def models():
             found = server.get("/admin/deliveries").json["deliveries"]
             settled = {
                 message["job"]: message["model"] for message in found if message["state"] == "delivered"
             }
-            return settled == told
+            return settled == response
 
-        wait_until(models, "both to be told")
+        wait_until(models, "both webhooks")
         kill(server)
         server = two()
         wait_until(models, "both to be known")
@@ -199,7 +199,7 @@ class TestSeveralModels:
                 models()
                 and sum(len(m["attempts"]) for m in server.get("/admin/deliveries").json["deliveries"]) == 2
             ),
-            "both to be told again",
+            "both webhooks again",
         )
 
 
@@ -329,7 +329,7 @@ def replay(server, message):
 
 
 def letters(data):
-    """How many messages are written down."""
+    """The number of persisted messages."""
     with closing(sqlite3.connect(Path(data["TIDEGATE_DATA_DIR"]) / "tidegate.db")) as database:
         return database.execute("SELECT count(*) FROM letters").fetchone()[0]
 
@@ -404,17 +404,17 @@ class TestAfterARestart:
             {"text": "told"}, id="a", webhook=receiver.url + hook, webhook_events_filter=["completed"]
         )
         server.predict(id="b", webhook=receiver.plan(lost, 410), webhook_events_filter=["completed"])
-        told, given_up = settled(server, "a", "delivered"), settled(server, "b", "failed")
+        response, given_up = settled(server, "a", "delivered"), settled(server, "b", "failed")
         kill(server)
         server = start_server("echo", env=data)
         again = settled(server, "a", "delivered")
         assert {again[name] for name in ("id", "model", "host")} == {
-            told[name] for name in ("id", "model", "host")
+            response[name] for name in ("id", "model", "host")
         }
         assert (again["attempts"], again["earlier_attempts"]) == ([], 1)
         assert settled(server, "b", "failed")["given_up"] == given_up["given_up"]
 
-        assert replay(server, told).status == 202
+        assert replay(server, response).status == 202
         first, second = receiver.wait(hook, 2)
         assert first.body == second.body
         assert first.headers["webhook-id"] == second.headers["webhook-id"]

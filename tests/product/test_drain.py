@@ -14,7 +14,7 @@ def test_an_async_job_finishes_and_its_webhook_arrives(start_server, gate, recei
     server.start({"gate": str(gate), "text": "late"}, webhook=receiver.url + hook)
     receiver.wait(hook)  # the start event: the job runs
     server.signal(signal.SIGTERM)
-    wait_until(lambda: server.refuses_connections(), "the door to close")
+    wait_until(lambda: server.refuses_connections(), "the listener to close")
     gate.open()
     body = receiver.wait_terminal(hook)
     assert (body["status"], body["output"]) == ("succeeded", "late")
@@ -26,7 +26,7 @@ def test_shutdown_endpoint_drains_too(start_server, gate, receiver):
     server.start({"gate": str(gate)}, webhook=receiver.url + hook)
     receiver.wait(hook)
     assert server.post("/shutdown").status == 200
-    wait_until(lambda: server.refuses_connections(), "the door to close")
+    wait_until(lambda: server.refuses_connections(), "the listener to close")
     gate.open()
     assert receiver.wait_terminal(hook)["status"] == "succeeded"
     assert server.wait_exit() == 0

@@ -43,7 +43,7 @@ class Hooks:
         self.base = receiver.path()
         self.url = receiver.url + self.base
 
-    def told(self, name):
+    def terminal(self, name):
         return self.receiver.wait_terminal(f"{self.base}/{name}")
 
     def requests(self, name):
@@ -79,7 +79,7 @@ def test_running_and_waiting_jobs_resume_after_a_kill(start_server, data, gate, 
     gate.open()
     server = start_server("echo", env=data)
     for name in ["runs", *names]:
-        assert hooks.told(name)["output"] == name
+        assert hooks.terminal(name)["output"] == name
         assert server.get(f"/predictions/{name}").json["status"] == "succeeded"
     starts = [server.get(f"/predictions/{name}").json["started_at"] for name in names]
     assert starts == sorted(starts)
@@ -91,9 +91,9 @@ def test_on_lost_fail_fails_interrupted_jobs(start_server, data, gate, hooks):
     wait_until(lambda: server.get("/predictions/runs").json["status"] == "processing", "the model to begin")
     kill(server)
     server = start_server("echo", "--on-lost", "fail", env=data)
-    told = hooks.told("runs")
-    assert told["status"] == "failed" and "--on-lost" in told["error"]
-    assert server.get("/predictions/runs").json["error"] == told["error"]
+    response = hooks.terminal("runs")
+    assert response["status"] == "failed" and "--on-lost" in response["error"]
+    assert server.get("/predictions/runs").json["error"] == response["error"]
 
 
 def test_a_cancel_survives_a_kill_before_the_job_stopped(start_server, data, tmp_path, hooks):
@@ -106,14 +106,14 @@ def test_a_cancel_survives_a_kill_before_the_job_stopped(start_server, data, tmp
     kill(server)
     began.unlink()
     server = start_server("cancel", env=data)
-    assert hooks.told("stubborn")["status"] == "canceled"
+    assert hooks.terminal("stubborn")["status"] == "canceled"
     assert server.get("/predictions/stubborn").json["status"] == "canceled"
     assert not began.exists(), "it was run again"
 
 
 @contextlib.contextmanager
 def held_up(data):
-    """Nothing can be written down meanwhile."""
+    """Nothing can be persisted meanwhile."""
     (database,) = Path(data["TIDEGATE_DATA_DIR"]).rglob("*.db")
     connection = sqlite3.connect(database, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
@@ -135,7 +135,7 @@ def test_a_job_starts_while_it_is_persisted_and_is_accepted_after(start_server, 
         asks = threading.Thread(target=create, args=(server, began, replies))
         asks.start()
         wait_until(began.exists, "the model to begin")
-        assert replies == [], "it was accepted and is not written down"
+        assert replies == [], "it was accepted, but is not persisted"
     asks.join()
     (reply,) = replies
     assert reply.status == 202
@@ -158,7 +158,7 @@ def test_a_job_that_cannot_be_persisted_is_refused(start_server, data, tmp_path)
         create(server, began, replies)
         create(server, second, replies)
     assert [reply.status for reply in replies] == [503, 503]
-    assert began.exists() and not second.exists(), "the model works for nobody"
+    assert began.exists() and not second.exists(), "the model runs a job without a client"
     assert server.get("/admin/jobs").json["jobs"] == []
     create(server, second, replies)
     assert replies[-1].status == 202
@@ -180,7 +180,7 @@ def test_an_undelivered_webhook_is_sent_after_a_restart(start_server, data, hook
 
 
 def test_kills_at_random_moments_lose_nothing(start_server, data, hooks):
-    """Every accepted job ends once and is told; the order of acceptance is kept."""
+    """Every accepted job ends once, with its webhook; the order of acceptance is kept."""
     accepted = []
     numbers = itertools.count()
     chance = random.Random(4)
@@ -194,7 +194,7 @@ def test_kills_at_random_moments_lose_nothing(start_server, data, hooks):
         kill(server)
     server = start_server("echo", env=data)
     for name in accepted:
-        assert hooks.told(name)["output"] == name
+        assert hooks.terminal(name)["output"] == name
         assert server.get(f"/predictions/{name}").json["status"] == "succeeded"
 
 
@@ -206,10 +206,10 @@ def test_waiting_jobs_survive_a_graceful_shutdown(start_server, data, gate, hook
     server.process.terminate()
     gate.open()
     assert server.process.wait(30) == 0
-    assert hooks.told("runs")["status"] == "succeeded"
+    assert hooks.terminal("runs")["status"] == "succeeded"
     assert not hooks.requests("waits")
     start_server("echo", env=data)
-    assert hooks.told("waits")["output"] == "waits"
+    assert hooks.terminal("waits")["output"] == "waits"
 
 
 def test_two_servers_cannot_share_a_data_folder(start_server, data, tidegate):

@@ -247,7 +247,7 @@ def test_a_webhook_arrives_when_descriptors_run_out(start_server, gate, receiver
         assert descriptors(server) < limit, "some are left for others"
         gate.open()
         assert receiver.wait_terminal(hook)["output"] == "kept"
-    # One at a time is still served, and everybody when there is room again.
+    # One request at a time is still served, and all of them when there are descriptors again.
     assert server.predict({"text": "tight"}).json["output"] == "tight"
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
     assert server.predict({"text": "roomy"}).json["output"] == "roomy"

@@ -28,7 +28,7 @@ def test_a_flood_of_one_account_does_not_delay_the_others(start_server, gate):
     jobs += [(BOB, "b0"), (BOB, "b1"), (CAROL, "c0"), (CAROL, "c1")]
     for token, name in jobs:
         send(token, name)
-    # The line of one account is full, those of the others are not.
+    # The queue of one account is full, those of the others are not.
     full = server.post("/predictions", {"input": {}}, headers=as_account(ALICE))
     assert full.status == 409
     gate.open()

@@ -81,7 +81,7 @@ def test_a_webhook_to_a_host_name_of_a_private_address_is_abandoned(closed, rece
         found = server.get("/admin/deliveries?job=inside").json["deliveries"]
         return found if found and all(one["state"] == "failed" for one in found) else None
 
-    for message in wait_until(messages, "every message to be given up"):
+    for message in wait_until(messages, "every message to be abandoned"):
         assert len(message["attempts"]) == 1
     assert receiver.received(path) == []
 
@@ -106,7 +106,7 @@ def test_a_proxy_variable_does_not_bypass_the_guard(start_server, receiver):
             for one in server.get("/admin/deliveries?job=proxied").json["deliveries"]
             if one["event"] == "completed" and one["state"] == "failed"
         ],
-        "the message to be given up",
+        "the message to be abandoned",
     )
     # A proxy is asked for whole URLs.
     assert receiver.received("http:") == []

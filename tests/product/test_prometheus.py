@@ -237,8 +237,8 @@ def test_webhook_attempts_are_counted_by_their_result(start_server, receiver):
     assert value(server, attempts, result="not_taken", **MODEL) == 1
     assert value(server, "tidegate_webhook_attempt_seconds_count", **MODEL) == 2
 
-    nobody = "http://127.0.0.1:9/hook"
-    server.predict(webhook=nobody, webhook_events_filter=["completed"])
+    unreachable = "http://127.0.0.1:9/hook"
+    server.predict(webhook=unreachable, webhook_events_filter=["completed"])
     becomes(server, 1, "tidegate_webhooks_waiting", **MODEL)
     becomes(server, 1, "tidegate_webhooks_given_up_total", **MODEL)
     assert value(server, attempts, result="no_answer", **MODEL) >= 2

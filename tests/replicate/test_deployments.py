@@ -100,7 +100,7 @@ def test_a_deployment_of_another_account_does_not_exist(serve_model):
         assert bob.server.request(method, path, json=body, headers=bob.headers).status == 404, method
     assert bob.server.post(f"{path}/predictions", {"input": {}}, headers=bob.headers).status == 404
     assert bob.python.deployments.list().results == []
-    # And its name is nobody's.
+    # And its name is free.
     assert bob.python.deployments.create(**wishes(bob)).id == "bob/app"
     assert bob.get(path).status == 404
     assert ann.get(path).json["current_release"]["number"] == 1

@@ -60,14 +60,14 @@ def test_a_stream_resumes_after_a_kill(serve_model, tmp_path):
     made = before.create({"count": 3}).json
     wait_until(lambda: before.show(made["id"])["status"] == "succeeded", "the end")
     path = made["urls"]["stream"].removeprefix(before.server.url)
-    told = before.server.get(path).body.decode()
+    response = before.server.get(path).body.decode()
     before.kill()
     after = serve_model("generator")
     again = after.server.get(path).body.decode()
     assert [line for line in again.splitlines() if line.startswith("data")] == [
-        line for line in told.splitlines() if line.startswith("data")
+        line for line in response.splitlines() if line.startswith("data")
     ]
-    last = next(line for line in told.splitlines() if line.startswith("id") and ":2." in line)
+    last = next(line for line in response.splitlines() if line.startswith("id") and ":2." in line)
     rest = after.server.get(path, headers={"Last-Event-ID": last.removeprefix("id: ")}).body.decode()
     assert "chunk2" in rest
     assert "chunk1" not in rest
@@ -82,11 +82,11 @@ def test_a_webhook_after_a_kill_equals_the_response_to_a_get(serve_model, receiv
     before.kill()
     gate.touch()
     after = serve_model("echo")
-    told = receiver.wait_terminal(path)
+    response = receiver.wait_terminal(path)
     seen = after.show(made["id"])
     # The caller knew the server by the address that it had then.
-    assert told.pop("urls") == made["urls"]
-    assert told == {key: value for key, value in seen.items() if key != "urls"}
+    assert response.pop("urls") == made["urls"]
+    assert response == {key: value for key, value in seen.items() if key != "urls"}
 
 
 def test_the_webhook_secret_stays_the_same(serve_model):

@@ -150,8 +150,8 @@ def test_a_stream_of_files_is_the_same_after_a_kill(serve_model, receiver, tmp_p
     before.kill()
     gate.touch()
     after = serve_model("files_stream")
-    (told,) = receiver.wait(path)
-    paths = {urlsplit(one["urls"]["stream"]).path for one in (made, told.json, after.show(made["id"]))}
+    (response,) = receiver.wait(path)
+    paths = {urlsplit(one["urls"]["stream"]).path for one in (made, response.json, after.show(made["id"]))}
     assert len(paths) == 1, paths
 
 

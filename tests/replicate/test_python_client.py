@@ -157,9 +157,9 @@ def test_webhooks_are_verified_with_the_servers_secret(serve_model, receiver):
         webhook=receiver.url + path,
         webhook_events_filter=["completed"],
     )
-    (told,) = receiver.wait(path)
-    Webhooks.validate(headers=told.headers, body=told.body.decode(), secret=secret)
-    assert told.json == echo.show(made.id)
+    (response,) = receiver.wait(path)
+    Webhooks.validate(headers=response.headers, body=response.body.decode(), secret=secret)
+    assert response.json == echo.show(made.id)
 
 
 def test_the_client_reads_errors(serve_model):

@@ -254,12 +254,12 @@ def test_a_stream_can_be_replayed_and_resumed(serve_model, tmp_path):
     live = requests.get(url, stream=True, timeout=15)
     assert live.headers["content-type"] == "text/event-stream"
     gate.touch()
-    told = events(live.text)
-    outputs = [frame for frame in told if frame["event"] == "output"]
+    response = events(live.text)
+    outputs = [frame for frame in response if frame["event"] == "output"]
     assert [frame["data"] for frame in outputs] == [[f"chunk{n}"] for n in range(4)]
-    assert told[-1]["event"] == "done"
-    assert all(re.fullmatch(r"\d+:\d+\.\d+(\.done)?", frame["id"]) for frame in told)
-    assert len({frame["id"] for frame in told}) == len(told)
+    assert response[-1]["event"] == "done"
+    assert all(re.fullmatch(r"\d+:\d+\.\d+(\.done)?", frame["id"]) for frame in response)
+    assert len({frame["id"] for frame in response}) == len(response)
     again = events(requests.get(url, timeout=15).text)
     assert [one for one in again if one["event"] == "output"] == [
         one | {"id": again_one["id"]}
@@ -352,15 +352,15 @@ def test_a_create_response_is_never_incomplete(serve_model):
     generator = serve_model("generator")
     made = [generator.create({"count": 3}).json for _ in range(30)]
     unfinished = [one for one in made if one["status"] != "succeeded"]
-    told = [(one["status"], one["output"], one["started_at"]) for one in unfinished]
-    assert told == [("starting", None, None)] * len(told)
+    response = [(one["status"], one["output"], one["started_at"]) for one in unfinished]
+    assert response == [("starting", None, None)] * len(response)
 
 
 def test_a_cancel_close_to_the_end_returns_the_final_state(serve_model):
     echo = serve_model("echo")
-    told = []
+    response = []
     for _ in range(60):
         id = echo.create({}).json["id"]
-        told.append(echo.server.post(f"/v1/predictions/{id}/cancel", headers=echo.headers).json)
-    assert {one["status"] for one in told} <= {"canceled", "succeeded"}
-    assert all(one["completed_at"] for one in told)
+        response.append(echo.server.post(f"/v1/predictions/{id}/cancel", headers=echo.headers).json)
+    assert {one["status"] for one in response} <= {"canceled", "succeeded"}
+    assert all(one["completed_at"] for one in response)

@@ -24,10 +24,10 @@ def test_throttled_webhooks_are_sent_later(serve_model, receiver, tmp_path):
     generator, path, gate = serve_model("generator"), receiver.path(), tmp_path / "gate"
     generator.create({"count": 4, "hold_at": 3, "gate": str(gate)}, webhook=receiver.url + path)
 
-    def told():
+    def all_sent():
         return any(one.json["output"] == ["chunk0", "chunk1", "chunk2"] for one in receiver.received(path))
 
-    wait_until(told, "the values that came at once")
+    wait_until(all_sent, "the values that came at once")
     gate.touch()
     assert receiver.wait_terminal(path)["status"] == "succeeded"
 
@@ -73,9 +73,9 @@ def test_the_webhook_body_is_the_same_after_a_kill(serve_model, receiver, tmp_pa
     before.kill()
     gate.touch()
     after = serve_model("generator")
-    told = receiver.wait_terminal(path)
-    assert told["urls"] == made["urls"]
-    assert told["urls"]["stream"]
-    assert (told["webhook"], told["webhook_events_filter"]) == (made["webhook"], ["completed"])
+    response = receiver.wait_terminal(path)
+    assert response["urls"] == made["urls"]
+    assert response["urls"]["stream"]
+    assert (response["webhook"], response["webhook_events_filter"]) == (made["webhook"], ["completed"])
     seen = after.show(made["id"])
-    assert {**told, "urls": None} == {**seen, "urls": None}
+    assert {**response, "urls": None} == {**seen, "urls": None}

@@ -77,9 +77,9 @@ def test_a_stream_of_removed_output_contains_only_the_end(serve_model):
     generator = serve_model("generator", *FLAGS)
     made = generator.create({"count": 2}).json
     removed(generator, made["id"])
-    told = generator.server.get(made["urls"]["stream"].removeprefix(generator.server.url)).body.decode()
-    assert "event: done" in told
-    assert "chunk" not in told
+    response = generator.server.get(made["urls"]["stream"].removeprefix(generator.server.url)).body.decode()
+    assert "event: done" in response
+    assert "chunk" not in response
 
 
 def test_a_repeated_request_is_answered_without_removed_data(serve_model):

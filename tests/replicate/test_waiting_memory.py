@@ -53,8 +53,8 @@ def test_a_thousand_waiting_large_inputs_use_bounded_memory(serve_model, receive
     assert server.show(ids[-1])["input"] == inputs[-1]
     # One that is in the store is canceled, and the message about it says what it was to do.
     assert server.python.predictions.cancel(ids[COUNT - 2]).status in ("canceled", "starting")
-    told = receiver.wait_terminal(path)
-    assert (told["status"], told["input"]) == ("canceled", inputs[COUNT - 2])
+    response = receiver.wait_terminal(path)
+    assert (response["status"], response["input"]) == ("canceled", inputs[COUNT - 2])
     gates[0].touch()
     wait_until(lambda: server.show(ids[SERVED])["status"] == "processing", "the first to run", timeout=120)
     assert [server.show(id)["output"] for id in ids[:SERVED]] == [input["text"] for input in inputs[:SERVED]]

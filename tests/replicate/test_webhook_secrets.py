@@ -8,7 +8,7 @@ ACCOUNTS = {"TIDEGATE_API_TOKENS": "secret-a:ann,secret-b:bob"}
 OURS = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
-def told(served: ServedModel, receiver):
+def signed_webhook(served: ServedModel, receiver):
     """What is sent when a prediction of this account is over."""
     path = receiver.path()
     hook = {"webhook": receiver.url + path, "webhook_events_filter": ["completed"]}
@@ -21,7 +21,7 @@ def test_an_accounts_secret_verifies_only_its_webhooks(serve_model, receiver):
     ann = serve_model("echo", env=ACCOUNTS, token="secret-a")
     bob = ServedModel(ann.server, "echo", "secret-b")
     for one, other in [(ann, bob), (bob, ann)]:
-        message = told(one, receiver)
+        message = signed_webhook(one, receiver)
         secret = one.python.webhooks.default.secret()
         Webhooks.validate(**message, secret=secret)
         assert one.npm("validate", **message, secret=one.npm("secret")["key"]) is True
@@ -31,7 +31,7 @@ def test_an_accounts_secret_verifies_only_its_webhooks(serve_model, receiver):
 
 def test_the_servers_secret_verifies_all_webhooks(serve_model, receiver):
     ann = serve_model("echo", env=ACCOUNTS | {"TIDEGATE_WEBHOOK_SECRET": OURS}, token="secret-a")
-    Webhooks.validate(**told(ann, receiver), secret=WebhookSigningSecret(key=OURS))
+    Webhooks.validate(**signed_webhook(ann, receiver), secret=WebhookSigningSecret(key=OURS))
     assert ann.python.webhooks.default.secret().key != OURS
 
 
@@ -40,4 +40,4 @@ def test_an_accounts_secret_survives_a_kill(serve_model, receiver):
     secret = ann.python.webhooks.default.secret()
     ann.kill()
     again = serve_model("echo", env=ACCOUNTS, token="secret-a")
-    Webhooks.validate(**told(again, receiver), secret=secret)
+    Webhooks.validate(**signed_webhook(again, receiver), secret=secret)

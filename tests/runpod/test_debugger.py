@@ -28,16 +28,16 @@ def tried(package: str, result: Any) -> dict[str, Any]:
 
 def test_measurements_are_in_the_output(package: str) -> None:
     output = tried(package, {"k": 1})["output"]
-    told = output.pop("rp_debugger")
+    response = output.pop("rp_debugger")
     assert output == {"k": 1}
-    assert told.keys() == {"system_info", "timestamps", "ready_delay_ms"}
-    assert told["system_info"].keys() == {"os", "processor", "python_version", "runpod"}
-    assert told["system_info"]["runpod"] == "1.12.0"
-    assert [point["name"] for point in told["timestamps"]] == ["line", "timed"]
+    assert response.keys() == {"system_info", "timestamps", "ready_delay_ms"}
+    assert response["system_info"].keys() == {"os", "processor", "python_version", "runpod"}
+    assert response["system_info"]["runpod"] == "1.12.0"
+    assert [point["name"] for point in response["timestamps"]] == ["line", "timed"]
     keys = {"name", "start_utc", "stop_utc", "duration_ms"}
-    assert all(point.keys() == keys for point in told["timestamps"])
-    assert told["timestamps"][0]["duration_ms"] >= told["timestamps"][1]["duration_ms"] >= 0
-    assert told["ready_delay_ms"] > 0
+    assert all(point.keys() == keys for point in response["timestamps"])
+    assert response["timestamps"][0]["duration_ms"] >= response["timestamps"][1]["duration_ms"] >= 0
+    assert response["ready_delay_ms"] > 0
 
 
 def test_an_output_that_is_not_an_object_is_unchanged(package: str) -> None:

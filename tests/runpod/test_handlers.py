@@ -23,8 +23,10 @@ def predict(package, script, *arguments):
 
 
 def test_the_script_is_main_and_receives_any_input(handler):
-    told = handler("plain.py").post("/runsync", {"input": {"a": [1, {"b": None}], "ü": 1e3}}).json["output"]
-    assert told == {
+    response = (
+        handler("plain.py").post("/runsync", {"input": {"a": [1, {"b": None}], "ü": 1e3}}).json["output"]
+    )
+    assert response == {
         "input": {"a": [1, {"b": None}], "ü": 1000.0},
         "keys": ["id", "input"],
         "name": "__main__",
@@ -41,14 +43,14 @@ def test_the_first_value_of_the_concurrency_modifier_is_used(handler):
     server = handler("coroutine.py")
     with ThreadPoolExecutor(3) as pool:
         ask = lambda _: server.sibling().post("/runsync", {"input": {"together": 3}}).json["output"]  # noqa: E731
-        assert max(told["together"] for told in pool.map(ask, range(3))) == 3
+        assert max(response["together"] for response in pool.map(ask, range(3))) == 3
 
 
 def test_the_flag_overrides_the_modifier(fresh_handler):
     server = fresh_handler("coroutine.py", flags=("--concurrency", "1"))
     jobs = [server.post("/run", {"input": {"sleep": 0.2}}).json["id"] for _ in range(3)]
-    told = [server.post(f"/status/{job}").json["output"]["together"] for job in jobs]
-    assert told == [1, 1, 1]
+    response = [server.post(f"/status/{job}").json["output"]["together"] for job in jobs]
+    assert response == [1, 1, 1]
 
 
 def test_a_handler_may_request_a_new_process(handler):
@@ -122,8 +124,8 @@ def test_a_script_sees_its_arguments_without_the_packages(package):
         text=True,
         timeout=50,
     )
-    told = [line for line in real.stdout.splitlines() if line.startswith("TOLD a b ERROR")]
-    assert told and told[0] in ours.stderr
+    response = [line for line in real.stdout.splitlines() if line.startswith("TOLD a b ERROR")]
+    assert response and response[0] in ours.stderr
     assert predict(package, "arguments.py").stderr.count("TOLD none DEBUG") == 1
 
 
@@ -194,14 +196,14 @@ def test_the_schema_accepts_every_input(package):
 
 def test_the_packages_utilities_work_the_same(handler_pool, receiver):
     url = receiver.file("words.txt", b"tea", "text/plain")
-    told = []
+    response = []
     for kind in OURS:
         guarded = handler_pool.fresh(kind, "tools.py")
         free = handler_pool.fresh(kind, "tools.py", env={"RUNPOD_ALLOW_PRIVATE_DOWNLOAD_URLS": "1"})
         asked = [guarded.post("/runsync", {"input": {}}), free.post("/runsync", {"input": {"url": url}})]
-        told.append([reply.json.get("output", reply.json) for reply in asked])
-    assert told[0] == told[1]
-    assert told[0][0]["refused"] == "SSRFError" and told[0][1]["fetched"] == "tea"
+        response.append([reply.json.get("output", reply.json) for reply in asked])
+    assert response[0] == response[1]
+    assert response[0][0]["refused"] == "SSRFError" and response[0][1]["fetched"] == "tea"
 
 
 def test_the_log_lines_are_those_of_the_package(handler_pool):

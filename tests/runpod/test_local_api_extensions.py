@@ -15,20 +15,22 @@ def status(server, job):
 def test_a_job_runs_without_a_status_request(handler, tmp_path):
     server = handler("plain.py")
     job = server.post("/run", {"input": {"result": "list"}}).json["id"]
-    told = wait_until(
+    response = wait_until(
         lambda: status(server, job) if status(server, job)["status"] == "COMPLETED" else None, "the job"
     )
-    assert told["output"] == [1, {"a": None}]
-    assert told["delayTime"] >= 0 and told["executionTime"] >= 0
-    assert status(server, job) == told, "a job is not forgotten when it was looked at"
+    assert response["output"] == [1, {"a": None}]
+    assert response["delayTime"] >= 0 and response["executionTime"] >= 0
+    assert status(server, job) == response, "a lookup does not remove the job"
     assert server.post(f"/status/{job}").json == server.post(f"/status/{job}").json
 
 
 def test_progress_is_the_output_of_a_running_job(handler, gate):
     server = handler("plain.py")
     job = server.post("/run", {"input": {"progress": {"step": 1}, "gate": str(gate)}}).json["id"]
-    told = wait_until(lambda: status(server, job) if "output" in status(server, job) else None, "progress")
-    assert (told["status"], told["output"]) == ("IN_PROGRESS", {"step": 1})
+    response = wait_until(
+        lambda: status(server, job) if "output" in status(server, job) else None, "progress"
+    )
+    assert (response["status"], response["output"]) == ("IN_PROGRESS", {"step": 1})
     gate.touch()
     assert server.post(f"/status/{job}").json["status"] == "COMPLETED"
 
@@ -36,16 +38,16 @@ def test_progress_is_the_output_of_a_running_job(handler, gate):
 def test_a_stream_gives_each_part_once(handler, gate):
     server = handler("generator.py")
     job = server.post("/run", {"input": {"count": 4, "stop": 1, "gate": str(gate)}}).json["id"]
-    parts, told = [], {}
+    parts, response = [], {}
     while len(parts) < 2:
-        told = server.get(f"/stream/{job}").json
-        parts += told["stream"]
-    assert told["status"] == "IN_PROGRESS"
+        response = server.get(f"/stream/{job}").json
+        parts += response["stream"]
+    assert response["status"] == "IN_PROGRESS"
     assert server.get(f"/stream/{job}").json["stream"] == [], "nothing new, after a moment"
     gate.touch()
-    while told["status"] != "COMPLETED":
-        told = server.get(f"/stream/{job}").json
-        parts += told["stream"]
+    while response["status"] != "COMPLETED":
+        response = server.get(f"/stream/{job}").json
+        parts += response["stream"]
     assert parts == [{"output": {"number": number}} for number in range(4)]
     assert server.get(f"/stream/{job}").json["stream"] == []
     assert server.post(f"/stream/{job}").json["stream"] == parts, "who waits for all gets all"
@@ -55,17 +57,17 @@ def test_a_stream_gives_each_part_once(handler, gate):
 def test_a_generator_that_raises_has_failed(handler, script):
     server = handler(script)
     job = server.post("/run", {"input": {"raise": 1}}).json["id"]
-    told = server.post(f"/stream/{job}").json
-    assert told["status"] == "FAILED" and len(told["stream"]) == 1
+    response = server.post(f"/stream/{job}").json
+    assert response["status"] == "FAILED" and len(response["stream"]) == 1
     assert (
-        told["error"].startswith("handler: no more \ntraceback: Traceback")
-        and "ValueError: no more" in told["error"]
+        response["error"].startswith("handler: no more \ntraceback: Traceback")
+        and "ValueError: no more" in response["error"]
     )
 
 
 def test_a_yielded_error_ends_the_job(handler):
-    told = handler("generator.py").post("/runsync", {"input": {"error": 1}}).json
-    assert (told["status"], told["error"]) == ("FAILED", "item")
+    response = handler("generator.py").post("/runsync", {"input": {"error": 1}}).json
+    assert (response["status"], response["error"]) == ("FAILED", "item")
 
 
 def test_a_running_job_is_canceled(handler, gate):
@@ -90,14 +92,14 @@ def test_a_coroutine_is_canceled_and_other_jobs_continue(handler):
 
 def test_a_crashing_handler_fails_only_its_job(handler):
     server = handler("plain.py")
-    told = server.post("/runsync", {"input": {"die": True}}).json
-    assert told["status"] == "FAILED" and "crashed" in told["error"]
+    response = server.post("/runsync", {"input": {"die": True}}).json
+    assert response["status"] == "FAILED" and "crashed" in response["error"]
     assert server.post("/runsync", {"input": {"result": "text"}}).json["output"] == "x"
 
 
 def test_an_output_that_is_not_json_fails_the_job(handler):
-    told = handler("plain.py").post("/runsync", {"input": {"odd": True}}).json
-    assert told["status"] == "FAILED" and "no JSON form" in told["error"]
+    response = handler("plain.py").post("/runsync", {"input": {"odd": True}}).json
+    assert response["status"] == "FAILED" and "no JSON form" in response["error"]
 
 
 def test_health_counts_jobs_and_workers(fresh_handler, gate):
@@ -121,10 +123,12 @@ def test_a_webhook_reports_success_and_failure(handler, receiver, wanted, state)
         .json["id"]
     )
     (message,) = receiver.wait(hook, 1)
-    told = message.json
-    assert (told["id"], told["status"], told["input"]) == (job, state, {"result": wanted})
-    assert told["webhook"] == receiver.url + hook and "executionTime" in told
-    assert (told.get("output"), told.get("error")) == (("x", None) if state == "COMPLETED" else (None, "no"))
+    response = message.json
+    assert (response["id"], response["status"], response["input"]) == (job, state, {"result": wanted})
+    assert response["webhook"] == receiver.url + hook and "executionTime" in response
+    assert (response.get("output"), response.get("error")) == (
+        ("x", None) if state == "COMPLETED" else (None, "no")
+    )
 
 
 def test_an_unusable_webhook_url_is_refused(handler):

@@ -37,8 +37,8 @@ def finalized(server: Platform, *inputs: Any) -> str:
 
 
 def counts(server: Platform, batch: str) -> tuple[int, ...]:
-    told = ask(server, "GET", f"/{batch}")
-    return tuple(told[name] for name in COUNTS)
+    response = ask(server, "GET", f"/{batch}")
+    return tuple(response[name] for name in COUNTS)
 
 
 def outputs(server: Platform, batch: str) -> list[Any]:
@@ -59,9 +59,9 @@ def taken(server: Platform, most: int) -> list[dict[str, Any]]:
 
 
 def test_a_draft_is_built_changed_and_run(platform: Platform) -> None:
-    told = ask(platform, "POST", body={"name": "nightly", "requests": [{"input": {"n": 0}}]})
-    batch = told["id"]
-    assert (told["name"], told["status"], told["endpointId"]) == ("nightly", "DRAFT", "echo")
+    response = ask(platform, "POST", body={"name": "nightly", "requests": [{"input": {"n": 0}}]})
+    batch = response["id"]
+    assert (response["name"], response["status"], response["endpointId"]) == ("nightly", "DRAFT", "echo")
     more = [{"input": {"n": n}} for n in (1, 2, 3)]
     added = ask(platform, "POST", f"/{batch}/requests", {"requests": more})
     assert added["requestTotal"] == 4
@@ -99,9 +99,9 @@ def test_a_batch_counts_what_fails(platform: Platform) -> None:
     batch = finalized(platform, {"return": 1}, {"raise": "no luck"})
     platform.worker("plain")
     assert over(platform, batch) == (2, 0, 0, 1, 1, 0)
-    told = ask(platform, "GET", f"/{batch}/requests")["requests"]
-    assert [request["status"] for request in told] == ["COMPLETED", "FAILED"]
-    assert "no luck" in told[1]["error"]
+    response = ask(platform, "GET", f"/{batch}/requests")["requests"]
+    assert [request["status"] for request in response] == ["COMPLETED", "FAILED"]
+    assert "no luck" in response[1]["error"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])

@@ -21,18 +21,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 
 
 def test_the_python_client_runs_and_fetches(served: Platform) -> None:
-    told = served.client("""
+    response = served.client("""
 job = endpoint.run({"input": {"a": 1}})
 report(job.output(timeout=30))
 report(job.status())
 report(endpoint.run_sync({"input": {"b": 2}}, timeout=30))
 report(endpoint.run({"c": 3}).output(timeout=30))
 """)
-    assert told == [{"echo": {"a": 1}}, "COMPLETED", {"echo": {"b": 2}}, {"echo": {"c": 3}}]
+    assert response == [{"echo": {"a": 1}}, "COMPLETED", {"echo": {"b": 2}}, {"echo": {"c": 3}}]
 
 
 def test_the_asyncio_client_runs_and_fetches(served: Platform) -> None:
-    told = served.client("""
+    response = served.client("""
 async def main():
     async with http_client.AsyncClientSession() as session:
         endpoint = AsyncioEndpoint("echo", session)
@@ -42,13 +42,13 @@ async def main():
         report(sorted(await endpoint.health()))
 asyncio.run(main())
 """)
-    assert told == [{"echo": {"a": 1}}, "COMPLETED", ["jobs", "workers"]]
+    assert response == [{"echo": {"a": 1}}, "COMPLETED", ["jobs", "workers"]]
 
 
 def test_both_clients_stream_every_part_once(platform: Platform, tmp_path: Path) -> None:
     platform.worker("agenerator")
     go = tmp_path / "go"
-    told = platform.client(f"""
+    response = platform.client(f"""
 import pathlib
 seen = []
 for part in endpoint.run({{"input": {{"parts": 3, "until": {str(go)!r}}}}}).stream():
@@ -61,11 +61,11 @@ async def main():
         report([part async for part in job.stream()])
 asyncio.run(main())
 """)
-    assert told == [["part 0", "part 1", "part 2"]] * 2
+    assert response == [["part 0", "part 1", "part 2"]] * 2
 
 
 def test_the_clients_cancel_and_purge(platform: Platform) -> None:
-    told = platform.client("""
+    response = platform.client("""
 jobs = [endpoint.run({"input": {"n": n}}) for n in range(1, 6)]
 report([jobs[0].status(), jobs[0].cancel()["status"]])
 report(endpoint.health()["jobs"]["inQueue"])
@@ -79,7 +79,7 @@ async def main():
 asyncio.run(main())
 """)
     purged = {"status": "completed"}
-    assert told == [
+    assert response == [
         ["IN_QUEUE", "CANCELLED"],
         4,
         {"removed": 4} | purged,
@@ -92,13 +92,13 @@ def test_the_client_reports_a_wrong_key(tmp_path: Path) -> None:
     with running_platform(
         tmp_path, env={"TIDEGATE_API_TOKENS": "right-token-of-ann:ann"}, token="wrong"
     ) as server:
-        told = server.client("""
+        response = server.client("""
 try:
     endpoint.run({"input": {"a": 1}})
 except RuntimeError as error:
     report(str(error)[:3])
 """)
-    assert told == ["401"]
+    assert response == ["401"]
 
 
 def test_a_waiting_client_gets_the_final_state(served: Platform) -> None:
@@ -198,5 +198,5 @@ def test_webhooks_have_the_format_of_runpods_cloud(served: Platform, receiver: R
     url = receiver.url + path
     job = served.run({"a": 1}, webhook=url)
     state = served.wait_for_end(job)
-    (told,) = receiver.wait(path)
-    assert told.json == state | {"input": {"a": 1}, "webhook": url}
+    (response,) = receiver.wait(path)
+    assert response.json == state | {"input": {"a": 1}, "webhook": url}

@@ -62,7 +62,7 @@ def test_a_worker_keeps_its_job_after_a_kill_although_another_is_idle(
     platform.kill()
     platform.start()
     wait_until(
-        lambda: platform.status(job)["status"] == "IN_PROGRESS", "the job to be in good hands", timeout=30
+        lambda: platform.status(job)["status"] == "IN_PROGRESS", "the job to be in progress", timeout=30
     )
     go.touch()
     state = platform.wait_for_end(job)
@@ -76,9 +76,9 @@ def test_a_worker_keeps_its_job_across_many_restarts(platform: Platform, tmp_pat
     for _ in range(4):
         wait_until(began.exists, "the worker to begin")
         wait_until(
-            lambda: platform.status(job)["status"] == "IN_PROGRESS", "the job to be taken up", timeout=30
+            lambda: platform.status(job)["status"] == "IN_PROGRESS", "the job to be resumed", timeout=30
         )
-        # Held for a second; by then it is written down that the job was begun.
+        # Held for a second; by then the start of the job is persisted.
         assert platform.call("GET", f"/v2/echo/stream/{job}").json()["stream"] == []
         platform.kill()
         platform.start()
@@ -95,7 +95,7 @@ def test_a_ping_reassigns_a_job_to_its_busy_worker(tmp_path: Path, how: signal.S
         job = server.run({"until": str(go), "began": str(began), "stopped": str(tmp_path / "s")})
         wait_until(began.exists, "the worker to begin")
         before = server.status(job)
-        # Held for a second; by then it is written down that the job was begun.
+        # Held for a second; by then the start of the job is persisted.
         server.call("GET", f"/v2/echo/stream/{job}")
         server.kill(how)
         server.start()

@@ -137,11 +137,11 @@ def test_every_final_status_is_sent_to_the_webhook(platform: Platform, receiver:
     platform.call("POST", f"/v2/echo/cancel/{canceled}")
     assert platform.wait_for_end(late)["status"] == "TIMED_OUT"
     platform.call("POST", "/v2/echo/purge-queue")
-    told = {each.json["id"]: each.json for each in receiver.wait(path, 4)}
-    assert {job: (state["status"], state["input"]) for job, state in told.items()} == {
+    response = {each.json["id"]: each.json for each in receiver.wait(path, 4)}
+    assert {job: (state["status"], state["input"]) for job, state in response.items()} == {
         failed: ("FAILED", 1),
         late: ("TIMED_OUT", 2),
         purged: ("CANCELLED", 3),
         canceled: ("CANCELLED", 4),
     }
-    assert told[failed]["error"] == '{"why": 1}'
+    assert response[failed]["error"] == '{"why": 1}'

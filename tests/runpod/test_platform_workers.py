@@ -57,8 +57,8 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 
 def test_an_exception_is_shown_as_the_sdk_reports_it(shapes: Platform) -> None:
     state = shapes.wait_for_end(shapes.run({"raise": "no luck"}))
-    told = json.loads(state["error"])
-    assert (state["status"], told["error_message"], told["error_type"]) == (
+    response = json.loads(state["error"])
+    assert (state["status"], response["error_message"], response["error_type"]) == (
         "FAILED",
         "no luck",
         "<class 'ValueError'>",

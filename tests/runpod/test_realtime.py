@@ -93,8 +93,8 @@ def test_the_realtime_concurrency_is_a_number_of_processes(start: Start, tmp_pat
     folder.mkdir()
     url = start(*ours("worker", script=str(script)), RUNPOD_REALTIME_CONCURRENCY="2")
     with ThreadPoolExecutor(2) as pool:
-        told = list(pool.map(lambda _: ask(url, folder=str(folder)), range(2)))
-    assert len({answer["output"] for answer in told}) == 2
+        response = list(pool.map(lambda _: ask(url, folder=str(folder)), range(2)))
+    assert len({answer["output"] for answer in response}) == 2
 
 
 def test_an_invalid_port_is_reported() -> None:
@@ -168,5 +168,5 @@ def test_a_request_for_a_new_process_is_part_of_the_result(start: Start, package
     here = [ask(url, refresh=True) for _ in range(2)]
     assert real["stopPod"] is here[0]["stopPod"] is True
     assert real.keys() == here[0].keys()
-    assert len({told["output"]["pid"] for told in here}) == 2
-    assert os.getpid() not in {told["output"]["pid"] for told in here}
+    assert len({response["output"]["pid"] for response in here}) == 2
+    assert os.getpid() not in {response["output"]["pid"] for response in here}

@@ -266,7 +266,7 @@ NO_EXCUSE = {
     "over, and then not": ({"I03"}, [GOOD, killed(3), shown(4, 3, "processing")]),
     "over, and began again": ({"I05", "I06"}, [GOOD, killed(3), begin(4, pid=8), end(4.1, pid=8)]),
     "two ends": ({"I02"}, [GOOD, killed(3), shown(4, 3, out="y")]),
-    "the end is told under two names": (
+    "the terminal webhook has two ids": (
         {"C6"},
         [
             SENT,

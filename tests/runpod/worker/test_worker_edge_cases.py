@@ -51,8 +51,8 @@ STREAM = """
 
 def seen(job_server: JobServer, **wanted: object) -> str:
     job_server.offer({"id": "x", "input": wanted})
-    told: str = job_server.result("x")["output"]["seen"]
-    return told
+    response: str = job_server.result("x")["output"]["seen"]
+    return response
 
 
 def test_a_handler_that_exits_fails_its_job_with_the_packages_message(
@@ -104,13 +104,14 @@ def test_a_handler_that_breaks_its_streams_loses_no_result(
 
 
 @pytest.mark.parametrize(
-    ("number", "told"), [(math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "None"), (10**30, str(10**30))]
+    ("number", "response"),
+    [(math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "None"), (10**30, str(10**30))],
 )
 def test_nan_and_infinity_lose_no_job(
-    job_server: JobServer, workers: WorkerLauncher, number: float, told: str
+    job_server: JobServer, workers: WorkerLauncher, number: float, response: str
 ) -> None:
     workers.start(workers.script(ODD))
-    assert seen(job_server, x=number) == told
+    assert seen(job_server, x=number) == response
 
 
 def test_an_id_may_be_a_number(job_server: JobServer, workers: WorkerLauncher) -> None:

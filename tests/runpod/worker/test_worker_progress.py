@@ -78,8 +78,8 @@ def test_200_progress_updates_come_in_order_and_none_after_the_result(
     job_server.result("p")
     job_server.result("next")
     assert job_server.progress("p") == [{"step": i} for i in range(200)]
-    told = job_server.requests_of("done", "p")
-    assert told[-1].body == {"output": "done"}
+    response = job_server.requests_of("done", "p")
+    assert response[-1].body == {"output": "done"}
 
 
 def test_undeliverable_progress_does_not_affect_the_result(
