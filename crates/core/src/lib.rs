@@ -16,6 +16,7 @@ pub mod lenient;
 pub mod meter;
 pub mod metrics;
 pub mod planted;
+pub mod policy;
 pub mod pool_status;
 pub mod port;
 pub mod queue;

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::policy::JobPolicies;
 use crate::{Account, JobId, JobKind, Status};
 
 /// A job as it is kept.
@@ -57,6 +58,8 @@ pub struct JobSpec {
     pub hook: Option<WebhookSpec>,
     /// In whose words it is told and shown.
     pub api: Api,
+    /// How it is treated where the APIs differ.
+    pub policies: JobPolicies,
     /// After this moment nobody wants it any more.
     pub deadline: Option<Timestamp>,
     /// When it was accepted.

@@ -1,12 +1,11 @@
-//! What the desk is told, and what it works with.
+//! The settings of the job service, and the parts that it works with.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::port::Executor;
 use tidegate_core::queue::Queue;
-use tidegate_core::record::{Api, Target, WebhookSpec};
+use tidegate_core::record::{Api, WebhookSpec};
 use tidegate_core::store::Store;
 use tidegate_core::{JobKind, Refusal};
 use tidegate_net::Client;
@@ -15,78 +14,80 @@ use crate::files::Files;
 use crate::input::Checked;
 use crate::webhook::{Secrets, WebhookRenderer};
 
-/// How the desk is set up.
+/// The settings of the job services of a server.
 pub struct Config {
-    /// Sent as a bearer token with every webhook.
+    /// The bearer token sent with every webhook.
     pub webhook_token: Option<String>,
-    /// Sign every webhook.
+    /// The secrets that sign every webhook.
     pub webhook_secrets: Secrets,
-    /// Webhooks about logs come at most this often.
+    /// The shortest pause between interim webhooks of a job.
     pub webhook_throttle: Duration,
-    /// How long the last webhook of a job is sent again.
+    /// How long the terminal webhook of a job is retried.
     pub webhook_retry_for: Duration,
+    /// How many bytes of the inputs of waiting jobs are held in memory. Above it they stay in the store
+    /// only; without a store no more jobs are accepted.
+    pub waiting_memory: usize,
+    /// The settings that apply to each job.
+    pub jobs: JobSettings,
+}
+
+/// The settings that apply to each job.
+pub struct JobSettings {
     /// How many events of a stream are kept for late readers.
     pub stream_history: usize,
-    /// How long a job that is over can still be looked up.
+    /// How long an ended job can be looked up.
     pub keep_for: Duration,
-    /// How long input, output and logs of a job that is over are kept; as long as the job if it is not said.
+    /// How long input, output and logs of an ended job are kept; as long as the job by default.
     pub keep_data_for: Option<Duration>,
-    /// Which of the model's functions predictions are for, and so which inputs they take.
+    /// Which function of the model predictions call, which decides what input they take.
     pub predictions_are: JobKind,
-    /// The longest that the model may work on one job.
+    /// The longest time that the model may run one job.
     pub job_timeout: Option<Duration>,
-    /// The most that one job may give, all its values together, in bytes.
+    /// The largest output of one job, all values together, in bytes.
     pub max_output: usize,
-    /// How many bytes of the inputs of jobs that wait in a line are held in memory. Above it they are in the store
-    /// only; without a store no more are taken.
-    pub waiting_memory: usize,
-    /// Which model this is.
-    pub target: Target,
-    /// What becomes of jobs that the model worked on when the server died.
+    /// What happens to jobs that were running when the server died.
     pub on_lost: OnLost,
-    /// How a face writes a job, for webhooks of jobs that are taken up again.
+    /// Renders jobs for webhooks that are resumed after a restart.
     pub renderer: RendererFactory,
 }
 
-/// How a face writes a job for this receiver.
+/// Gives the renderer that an API uses for this webhook.
 pub type RendererFactory = Arc<dyn Fn(Api, &WebhookSpec) -> WebhookRenderer + Send + Sync>;
 
-/// What becomes of a job that the model worked on when the server died.
+/// What happens to a job that was running when the server died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnLost {
-    /// It has failed.
+    /// It fails.
     Fail,
-    /// It is run again, up to this many times in all.
+    /// It runs again.
     Retry {
-        /// Times that it may be given to a model.
+        /// How many times it may be started in all.
         attempts: u32,
     },
 }
 
-/// What the desk works with.
+/// The parts that the job services of a server work with.
 #[derive(Clone)]
 pub struct Deps {
-    /// Runs the jobs.
-    pub executor: Arc<dyn Executor>,
-    /// Gets files in and out.
+    /// Fetches input files and publishes output files.
     pub files: Files,
-    /// The way out.
+    /// The outbound HTTP client.
     pub net: Arc<Client>,
-    /// Names a place for the files of a job.
+    /// Names a new directory for the files of a job.
     pub scratch: Arc<dyn Fn() -> PathBuf + Send + Sync>,
     /// How many bytes may be written there, if that is known.
-    pub room: Arc<dyn Fn() -> Option<u64> + Send + Sync>,
-    /// Inputs of more bytes than this pass through a file.
+    pub free_space: Arc<dyn Fn() -> Option<u64> + Send + Sync>,
+    /// Inputs with more bytes than this are passed to the child in a file.
     pub spill_above: usize,
-    /// The lines that jobs wait in.
+    /// The queues that jobs wait in.
     pub queue: Arc<dyn Queue>,
-    /// Where jobs are written down; without it they live in memory only.
+    /// The store of job records; without it jobs exist in memory only.
     pub store: Option<Arc<dyn Store>>,
 }
 
 impl Deps {
-    /// Refuses a job whose files do not fit on the disk. Most jobs have none and are not asked.
-    pub(crate) fn room_for(&self, checked: &Checked) -> Result<(), Refusal> {
+    /// Refuses a job whose files do not fit on the disk. Jobs without files are not checked.
+    pub(crate) fn check_free_space(&self, checked: &Checked) -> Result<(), Refusal> {
         let spilled = if checked.json.len() > self.spill_above {
             checked.json.len()
         } else {
@@ -95,15 +96,11 @@ impl Deps {
         if checked.files.is_empty() && spilled == 0 {
             return Ok(());
         }
-        // What is downloaded has at least a byte.
+        // A download has at least one byte.
         let needed = (checked.file_bytes + spilled as u64).max(1);
-        match (self.room)() {
-            Some(room) if room < needed => {
-                tracing::warn!(
-                    room,
-                    needed,
-                    "no space for the files of a job: it was refused"
-                );
+        match (self.free_space)() {
+            Some(free) if free < needed => {
+                tracing::warn!(free, needed, "refused job: no space for its files");
                 Err(Refusal::NoSpace)
             }
             Some(_) | None => Ok(()),

@@ -51,35 +51,35 @@ impl AccountShare {
 impl JobService {
     /// What was counted.
     pub fn metrics(&self) -> &JobMetrics {
-        &self.inner.metrics
+        &self.model.metrics
     }
 
     /// Counts a request that a face has refused in our name before it came to us.
     pub fn count_refusal(&self, api: Api, refusal: &Refusal) {
-        self.inner.metrics.refused(api, refusal);
+        self.model.metrics.refused(api, refusal);
     }
 
     /// Who works on the jobs.
     pub fn pool_status(&self) -> PoolStatus {
-        self.inner.deps.executor.pool_status()
+        self.model.executor.pool_status()
     }
 
     /// How the model is, without asking its own health check.
     pub fn report(&self) -> HealthReport {
-        self.inner.deps.executor.report()
+        self.model.executor.report()
     }
 
     /// How many webhooks wait to be sent again.
     pub fn deliveries_waiting(&self) -> usize {
-        self.inner.senders.retry_buffer.len()
+        self.model.senders.retry_buffer.len()
     }
 
     /// Who waits and who runs.
     pub fn queue(&self) -> QueueStatus {
         let mut queue = QueueStatus::default();
-        for job in self.inner.registry.all() {
+        for job in self.shared().registry.all() {
             let status = job.status();
-            if !status.is_terminal() && job.target().model == self.inner.target.model {
+            if !status.is_terminal() && job.target().model == self.model.target.model {
                 queue.all.count(status, job.created_at());
                 queue
                     .accounts
@@ -93,7 +93,7 @@ impl JobService {
 
     /// The wanted jobs that are in memory: those that are not over, and some that are.
     pub fn in_memory(&self, wanted: &JobFilter) -> Vec<JobSummary> {
-        self.inner
+        self.shared()
             .registry
             .all()
             .iter()
@@ -104,7 +104,7 @@ impl JobService {
 
     /// The wanted jobs that are written down, newest first. All desks of a server have one store.
     pub async fn recorded(&self, wanted: &JobFilter) -> Result<Vec<JobSummary>, StoreError> {
-        match &self.inner.deps.store {
+        match self.store() {
             Some(store) => store.recent(wanted.clone()).await,
             None => Ok(Vec::new()),
         }
@@ -112,15 +112,15 @@ impl JobService {
 
     /// A job that is in memory, over or not; its input may be elsewhere.
     pub fn known(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
-        self.inner.registry.get(account, id)
+        self.shared().registry.get(account, id)
     }
 
     /// A job, over or not, in memory or written down.
     pub async fn find(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
-        if let Some(job) = self.inner.registry.get(account, id) {
+        if let Some(job) = self.shared().registry.get(account, id) {
             return Some(self.with_input(job).await);
         }
-        match self.inner.deps.store.as_ref()?.get(account, id).await {
+        match self.store()?.get(account, id).await {
             Ok(record) => record.map(|record| Arc::new(Job::restored(record))),
             Err(error) => {
                 tracing::error!(job = %id, error = %chain(&error), "a job could not be looked up");

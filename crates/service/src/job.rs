@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tidegate_core::planted::{Planted, planted};
+use tidegate_core::policy::{InterimOutput, JobPolicies};
 use tidegate_core::record::{Api, JobSummary, Target, WebhookSpec};
 use tidegate_core::status::IllegalStep;
 use tidegate_core::{Account, JobId, JobKind, Status, Step};
@@ -46,6 +47,7 @@ struct Live {
     id: JobId,
     kind: JobKind,
     api: Api,
+    policies: JobPolicies,
     target: Arc<Target>,
     secrets: Vec<String>,
     created_at: Timestamp,
@@ -102,6 +104,7 @@ pub(crate) struct NewJob {
     pub(crate) kind: JobKind,
     /// By which API it came.
     pub(crate) api: Api,
+    pub(crate) policies: JobPolicies,
     pub(crate) target: Arc<Target>,
     pub(crate) input: Bytes,
     pub(crate) secrets: Vec<String>,
@@ -140,6 +143,7 @@ impl Job {
             id: new.id,
             kind: new.kind,
             api: new.api,
+            policies: new.policies,
             target: new.target,
             secrets: new.secrets,
             created_at: new.created_at,
@@ -179,9 +183,14 @@ impl Job {
         &self.live.target
     }
 
-    /// In whose words it came.
+    /// The API that accepted it.
     pub(crate) fn api(&self) -> Api {
         self.live.api
+    }
+
+    /// How it is treated where the APIs differ.
+    pub(crate) fn policies(&self) -> JobPolicies {
+        self.live.policies
     }
 
     /// After this moment nobody wants it any more.
@@ -347,7 +356,8 @@ impl Job {
     /// The output of a job with this status as one JSON text. The one returned value of a job that is not over
     /// is a list in Cog's words, but not in Replicate's.
     fn output_in(&self, state: &State, count: usize, status: Status) -> Option<Bytes> {
-        let is_bare = status.is_terminal() || self.live.api == Api::Replicate;
+        let is_bare =
+            status.is_terminal() || self.live.policies.interim_output == InterimOutput::Value;
         match &state.output[..count] {
             [only] if state.returned && is_bare => Some(only.clone()),
             [] if status != Status::Succeeded => None,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use tidegate_core::record::Api;
+use tidegate_core::policy::OutputFilePolicy;
 use tidegate_core::{Account, JobId, JobKind, OutputValue, Refusal, chain};
 
 use crate::files::{Files, OutputOwner};
@@ -87,9 +87,9 @@ impl JobIo {
         let owner = OutputOwner {
             account: &Account::ANONYMOUS,
             id,
-            api: Api::Cog,
+            policy: OutputFilePolicy::Inline,
         };
-        self.files.settle(value, owner, scratch).await
+        self.files.publish(value, owner, scratch).await
     }
 
     fn schema(&self, document: Arc<Bytes>) -> Result<Arc<ModelSchema>, String> {

@@ -1,4 +1,8 @@
-//! The door of the desk: submit, find, cancel, wait.
+//! The job service of one model: submit, find, cancel and wait for jobs.
+//!
+//! The services of all models of a server share one [`Shared`]: the store, the queue, the registry of
+//! jobs, the delivery log. What belongs to one model (executor, target, queue name, metrics) is in
+//! [`PerModel`]. Submitting is in `submit/`, waiting in `waiting/`, running in `run/`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -11,87 +15,89 @@ use tidegate_core::planted::{Planted, planted};
 use tidegate_core::port::Executor;
 use tidegate_core::queue::QueueName;
 use tidegate_core::record::{DeploymentRef, JobRecord, Target};
-use tidegate_core::store::{JobQuery, Page, StoreError};
-use tidegate_core::{Account, JobId, JobKind, Refusal, chain};
+use tidegate_core::store::{JobQuery, Page, Store, StoreError};
+use tidegate_core::{Account, JobId, Refusal, chain};
 use tidegate_net::Url;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::audit;
-use crate::config::{Config, Deps, OnLost, RendererFactory};
+use crate::config::{Config, Deps, JobSettings, OnLost};
 use crate::input::ModelSchema;
 use crate::job::Job;
 use crate::metrics::JobMetrics;
 use crate::models::succession::Succession;
-use crate::models::trained::training::VersionMaker;
+use crate::models::trained::VersionMaker;
 use crate::registry::{Registry, Retention};
 use crate::run::recorder::BeginWrite;
 use crate::waiting::claims::ActiveClaims;
 use crate::waiting::waiting_jobs::WaitingJobs;
 use crate::webhook::{DeliveryLog, RetryBuffer, RetryBufferLimits, SenderDeps};
 
-/// Webhooks that wait to be sent again.
-const WAITING: RetryBufferLimits = RetryBufferLimits {
+/// Limits of the webhooks of one model that wait for a retry.
+const RETRY_BUFFER: RetryBufferLimits = RetryBufferLimits {
     messages: 10_000,
     bytes: 256 * 1024 * 1024,
 };
-/// Nobody waits longer for a webhook; beyond it clocks overflow.
-const LONGEST_RETRY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// The longest retry window of a webhook; beyond it clocks overflow.
+const MAX_RETRY_WINDOW: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// How often is looked whether the model's code has been read.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How often the executor is asked whether it has read the model's code.
+const DESCRIPTION_POLL: Duration = Duration::from_millis(50);
 
-/// The desk. Cloning gives another handle.
+/// Accepts, finds and cancels the jobs of one model. Cloning gives another handle.
 #[derive(Clone)]
 pub struct JobService {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) model: Arc<PerModel>,
 }
 
-pub(crate) struct Inner {
-    pub(crate) deps: Arc<Deps>,
-    pub(crate) senders: Arc<SenderDeps>,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) metrics: Arc<JobMetrics>,
-    schema: ArcSwapOption<ModelSchema>,
-    pub(crate) stream_history: usize,
-    pub(crate) predictions_are: JobKind,
-    pub(crate) job_timeout: Option<Duration>,
-    pub(crate) max_output: usize,
-    pub(crate) target: Arc<Target>,
-    pub(crate) keep_for: Duration,
-    pub(crate) keep_data_for: Option<Duration>,
-    pub(crate) on_lost: OnLost,
-    pub(crate) renderer: RendererFactory,
-    pub(crate) tasks: TaskTracker,
-    pub(crate) closing: CancellationToken,
-    pub(crate) succession: Succession,
-    /// Makes versions of what trainings give.
-    pub(crate) maker: Arc<OnceLock<Weak<dyn VersionMaker>>>,
-    /// The line that jobs wait in, those who do, and what is in hand.
-    pub(crate) line: QueueName,
-    pub(crate) waiting_jobs: Arc<WaitingJobs>,
+/// What the job services of all models of a server share.
+pub(crate) struct Shared {
+    pub(crate) deps: Deps,
+    pub(crate) settings: JobSettings,
+    pub(crate) registry: Registry,
+    pub(crate) waiting_jobs: WaitingJobs,
     pub(crate) claims: Arc<ActiveClaims>,
-    /// Whether somebody pulls jobs out of the line.
+    /// Makes versions from the output of trainings; set once, when the server starts.
+    pub(crate) version_maker: OnceLock<Weak<dyn VersionMaker>>,
+    /// Cancelled when the server shuts down.
+    pub(crate) closing: CancellationToken,
+}
+
+/// The state of the job service of one model.
+pub(crate) struct PerModel {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) executor: Arc<dyn Executor>,
+    pub(crate) target: Arc<Target>,
+    pub(crate) queue_name: QueueName,
+    pub(crate) metrics: Arc<JobMetrics>,
+    pub(crate) senders: Arc<SenderDeps>,
+    schema: ArcSwapOption<ModelSchema>,
+    /// The tasks of the model's jobs.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) succession: Succession,
+    /// Whether a director task takes jobs from the queue.
     pub(crate) has_director: AtomicBool,
-    /// Something has changed for whoever does.
+    /// Wakes the director.
     pub(crate) wake_director: Arc<Notify>,
-    /// The desk gets no more jobs.
-    pub(crate) leaving: CancellationToken,
-    /// The store did not take the last job.
+    /// Cancelled when the service gets no more jobs.
+    pub(crate) retired: CancellationToken,
+    /// Whether the store rejected the last job.
     pub(crate) last_insert_failed: AtomicBool,
 }
 
-impl Inner {
-    /// A job that may be run again can be noted when it has run for a moment.
+impl PerModel {
+    /// Whether the begin of a job is recorded before the model starts, or a moment later.
     pub(crate) fn begin_write(&self) -> BeginWrite {
-        match self.on_lost {
+        match self.shared.settings.on_lost {
             OnLost::Fail => BeginWrite::Immediate,
+            // The job may run again, so losing the record of its begin does no harm.
             OnLost::Retry { .. } => BeginWrite::Deferred,
         }
     }
 
-    /// What a job is for; most come through no deployment and share it.
+    /// The target of a job. Jobs that name no deployment share one.
     pub(crate) fn target_of(&self, deployment: Option<DeploymentRef>) -> Arc<Target> {
         match deployment {
             None => Arc::clone(&self.target),
@@ -104,8 +110,8 @@ impl Inner {
 }
 
 impl JobService {
-    /// Opens the desk.
-    pub fn new(deps: Deps, config: Config) -> Self {
+    /// Creates the service of a server's first model.
+    pub fn new(executor: Arc<dyn Executor>, target: Target, deps: Deps, config: Config) -> Self {
         let closing = CancellationToken::new();
         let metrics = Arc::new(JobMetrics::default());
         let senders = SenderDeps {
@@ -114,125 +120,106 @@ impl JobService {
             token: config.webhook_token,
             secrets: config.webhook_secrets,
             throttle: config.webhook_throttle,
-            retry_for: config.webhook_retry_for.min(LONGEST_RETRY),
-            retry_buffer: Arc::new(RetryBuffer::new(WAITING)),
+            retry_for: config.webhook_retry_for.min(MAX_RETRY_WINDOW),
+            retry_buffer: Arc::new(RetryBuffer::new(RETRY_BUFFER)),
             deliveries: Arc::default(),
             metrics: Arc::clone(&metrics),
             store: deps.store.clone(),
             closing: closing.clone(),
         };
-        // What is left of a job without its data is in the store only.
-        let age = config
-            .keep_data_for
-            .map_or(config.keep_for, |data| data.min(config.keep_for));
+        // A job whose data was removed is read from the store only.
+        let JobSettings {
+            keep_for,
+            keep_data_for,
+            ..
+        } = config.jobs;
+        let age = keep_data_for.map_or(keep_for, |data| data.min(keep_for));
         let retention = Retention {
             jobs: 1024,
             bytes: 32 * 1024 * 1024,
             age,
         };
-        let inner = Inner {
-            deps: Arc::new(deps),
-            senders: Arc::new(senders),
-            registry: Arc::new(Registry::new(retention)),
-            metrics,
-            schema: ArcSwapOption::empty(),
-            stream_history: config.stream_history,
-            predictions_are: config.predictions_are,
-            job_timeout: config.job_timeout,
-            max_output: config.max_output,
-            line: line_of(&config.target),
-            waiting_jobs: Arc::new(WaitingJobs::new(config.waiting_memory)),
+        let shared = Shared {
+            deps,
+            settings: config.jobs,
+            registry: Registry::new(retention),
+            waiting_jobs: WaitingJobs::new(config.waiting_memory),
             claims: Arc::default(),
-            has_director: AtomicBool::new(false),
-            wake_director: Arc::default(),
-            leaving: CancellationToken::new(),
-            last_insert_failed: AtomicBool::new(false),
-            target: Arc::new(config.target),
-            keep_for: config.keep_for,
-            keep_data_for: config.keep_data_for,
-            on_lost: config.on_lost,
-            renderer: config.renderer,
-            tasks: TaskTracker::new(),
+            version_maker: OnceLock::new(),
             closing,
-            succession: Succession::default(),
-            maker: Arc::default(),
         };
-        Self {
-            inner: Arc::new(inner),
-        }
+        Self::of_model(Arc::new(shared), executor, target, metrics, senders)
     }
 
-    /// A desk for another model. All but the model is the same: callers of one find the jobs of the other,
-    /// and they close together.
-    pub fn beside(&self, executor: Arc<dyn Executor>, target: Target) -> Self {
-        self.another(
+    /// The service of another model of the same server: each finds the jobs of the other, and both
+    /// close together.
+    pub fn for_model(&self, executor: Arc<dyn Executor>, target: Target) -> Self {
+        let metrics = Arc::<JobMetrics>::default();
+        let senders = SenderDeps {
+            metrics: Arc::clone(&metrics),
+            retry_buffer: Arc::new(RetryBuffer::new(RETRY_BUFFER)),
+            ..SenderDeps::clone(&self.model.senders)
+        };
+        let shared = Arc::clone(&self.model.shared);
+        Self::of_model(shared, executor, target, metrics, senders)
+    }
+
+    /// The service of another version of this model. It continues this service's metrics.
+    pub fn for_version(&self, executor: Arc<dyn Executor>, target: Target) -> Self {
+        let PerModel {
+            shared,
+            metrics,
+            senders,
+            ..
+        } = &*self.model;
+        let senders = SenderDeps::clone(senders);
+        Self::of_model(
+            Arc::clone(shared),
             executor,
             target,
-            Arc::default(),
-            Arc::new(RetryBuffer::new(WAITING)),
+            Arc::clone(metrics),
+            senders,
         )
     }
 
-    /// A desk for another version of this model: it goes on counting where this one is.
-    pub fn succeeding(&self, executor: Arc<dyn Executor>, target: Target) -> Self {
-        self.another(
-            executor,
-            target,
-            Arc::clone(&self.inner.metrics),
-            Arc::clone(&self.inner.senders.retry_buffer),
-        )
-    }
-
-    fn another(
-        &self,
+    fn of_model(
+        shared: Arc<Shared>,
         executor: Arc<dyn Executor>,
         target: Target,
         metrics: Arc<JobMetrics>,
-        waiting: Arc<RetryBuffer>,
+        senders: SenderDeps,
     ) -> Self {
-        let same = &*self.inner;
-        let inner = Inner {
-            deps: Arc::new(Deps {
-                executor,
-                ..Deps::clone(&same.deps)
-            }),
-            senders: Arc::new(SenderDeps {
-                metrics: Arc::clone(&metrics),
-                retry_buffer: waiting,
-                ..SenderDeps::clone(&same.senders)
-            }),
-            registry: Arc::clone(&same.registry),
+        let model = PerModel {
+            shared,
+            executor,
+            queue_name: unique_queue_name(&target),
+            target: Arc::new(target),
             metrics,
+            senders: Arc::new(senders),
             schema: ArcSwapOption::empty(),
-            stream_history: same.stream_history,
-            predictions_are: same.predictions_are,
-            job_timeout: same.job_timeout,
-            max_output: same.max_output,
-            line: line_of(&target),
-            waiting_jobs: Arc::clone(&same.waiting_jobs),
-            claims: Arc::clone(&same.claims),
+            tasks: TaskTracker::new(),
+            succession: Succession::default(),
             has_director: AtomicBool::new(false),
             wake_director: Arc::default(),
-            leaving: CancellationToken::new(),
+            retired: CancellationToken::new(),
             last_insert_failed: AtomicBool::new(false),
-            target: Arc::new(target),
-            keep_for: same.keep_for,
-            keep_data_for: same.keep_data_for,
-            on_lost: same.on_lost,
-            renderer: Arc::clone(&same.renderer),
-            tasks: TaskTracker::new(),
-            closing: same.closing.clone(),
-            succession: Succession::default(),
-            maker: Arc::clone(&same.maker),
         };
         Self {
-            inner: Arc::new(inner),
+            model: Arc::new(model),
         }
     }
 
-    /// Reads the address of a webhook; private ones are refused unless they are allowed.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.model.shared
+    }
+
+    pub(crate) fn store(&self) -> Option<&Arc<dyn Store>> {
+        self.shared().deps.store.as_ref()
+    }
+
+    /// Parses the URL of a webhook and checks that its address is allowed.
     pub fn webhook_url(&self, text: &str) -> Result<Url, Refusal> {
-        self.inner
+        self.shared()
             .deps
             .net
             .check(text)
@@ -241,26 +228,25 @@ impl JobService {
             })
     }
 
-    /// A job of this account that runs, or that was over not too long ago.
+    /// A job of this account that is running, or that ended and is still kept.
     pub async fn get(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
-        if let Some(job) = self.inner.registry.get(account, id) {
+        if let Some(job) = self.shared().registry.get(account, id) {
             return Some(self.with_input(job).await);
         }
-        let store = self.inner.deps.store.as_ref()?;
-        match store.get(account, id).await {
+        match self.store()?.get(account, id).await {
             Ok(record) => record
                 .filter(|record| record.status.is_terminal())
                 .map(|record| Arc::new(Job::restored(record))),
             Err(error) => {
-                tracing::error!(job = %id, error = %chain(&error), "a job could not be looked up");
+                tracing::error!(job = %id, error = %chain(&error), "failed to read job");
                 None
             }
         }
     }
 
-    /// Jobs of an account that are written down, newest first. Those that are not over are as they are now.
+    /// Recorded jobs of an account, newest first. Jobs that have not ended show their live state.
     pub async fn list(&self, query: JobQuery) -> Result<Page<Arc<Job>>, StoreError> {
-        let Some(store) = &self.inner.deps.store else {
+        let Some(store) = self.store() else {
             return Ok(Page {
                 items: Vec::new(),
                 next: None,
@@ -273,7 +259,7 @@ impl JobService {
             previous,
         } = store.list(query).await?;
         let live = |record: JobRecord| match self
-            .inner
+            .shared()
             .registry
             .get(&record.spec.account, &record.spec.id)
         {
@@ -288,23 +274,23 @@ impl JobService {
         })
     }
 
-    /// Asks a job of this account to stop, for good: one that the server dies with is not run again. Says whether it
-    /// was running.
+    /// Cancels a job of this account and records the cancel, so that the next server process does not
+    /// run the job again. Returns whether the job was running.
     pub async fn cancel(&self, account: &Account, id: &JobId) -> bool {
-        let running = self.stop(account, id);
+        let running = self.request_stop(account, id);
         if running
             && !planted(Planted::ForgottenCancel)
-            && let Some(store) = &self.inner.deps.store
+            && let Some(store) = self.store()
             && let Err(error) = store.ask_cancel(account, id).await
         {
-            tracing::warn!(job = %id, error = %chain(&error), "that a job stops could not be written down");
+            tracing::warn!(job = %id, error = %chain(&error), "failed to persist cancel request");
         }
         running
     }
 
-    /// Asks a job of this account to stop, for whoever does not wait for an answer. Says whether it was running.
-    pub fn stop(&self, account: &Account, id: &JobId) -> bool {
-        let Some(job) = self.inner.registry.get(account, id) else {
+    /// Asks a job of this account to stop, without recording it. Returns whether the job was running.
+    pub fn request_stop(&self, account: &Account, id: &JobId) -> bool {
+        let Some(job) = self.shared().registry.get(account, id) else {
             return false;
         };
         let running = if planted(Planted::DeafCancel) {
@@ -319,95 +305,95 @@ impl JobService {
         running
     }
 
-    /// Waits until a job is over; or until it is certain that this server does not run it, because it goes.
-    pub async fn over(&self, job: &Arc<Job>) {
+    /// Waits until a job has ended, or until the server shuts down and leaves it to the next process.
+    pub async fn ended_or_left(&self, job: &Arc<Job>) {
         tokio::select! {
             () = job.ended() => return,
-            () = self.inner.closing.cancelled() => {}
+            () = self.shared().closing.cancelled() => {}
         }
-        if self.inner.deps.store.is_none() || !self.inner.waiting_jobs.has(job) {
+        if self.store().is_none() || !self.shared().waiting_jobs.contains(job) {
             job.ended().await;
         }
     }
 
-    /// Which model the jobs are for.
+    /// The model and version of this service.
     pub fn target(&self) -> &Target {
-        &self.inner.target
+        &self.model.target
     }
 
-    /// Whether a job of this account that came through this deployment is not over.
+    /// Whether a job of this account that names this deployment has not ended.
     pub fn is_in_use(&self, account: &Account, deployment: &str) -> bool {
-        let through = |job: &Arc<Job>| {
+        let names_it = |job: &Arc<Job>| {
             job.account() == account
                 && job
                     .target()
                     .deployment
                     .as_ref()
-                    .is_some_and(|through| through.deployment == deployment)
+                    .is_some_and(|named| named.deployment == deployment)
         };
-        self.inner.registry.running().iter().any(through)
+        self.shared().registry.running().iter().any(names_it)
     }
 
-    /// What became of the last webhooks.
+    /// The latest webhook deliveries.
     pub fn deliveries(&self) -> &DeliveryLog {
-        &self.inner.senders.deliveries
+        &self.model.senders.deliveries
     }
 
-    /// The model's schema, once it has been loaded.
+    /// The model's schema, once the model is loaded.
     pub fn schema(&self) -> Option<Arc<ModelSchema>> {
-        self.read(self.inner.deps.executor.schema()?)
+        self.parse_schema(self.model.executor.schema()?)
     }
 
-    /// The same as soon as the model's code has been read: what the model takes is known while it loads.
+    /// The model's schema, known as soon as its code has been read, while the model still loads.
     pub fn description(&self) -> Option<Arc<ModelSchema>> {
-        self.read(self.inner.deps.executor.description()?)
+        self.parse_schema(self.model.executor.description()?)
     }
 
-    fn read(&self, document: Arc<Bytes>) -> Option<Arc<ModelSchema>> {
-        let known = self.inner.schema.load_full();
+    fn parse_schema(&self, document: Arc<Bytes>) -> Option<Arc<ModelSchema>> {
+        let known = self.model.schema.load_full();
         if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.document, &document)) {
             return Some(known);
         }
         match ModelSchema::read(document) {
             Ok(schema) => {
                 let schema = Arc::new(schema);
-                self.inner.schema.store(Some(Arc::clone(&schema)));
+                self.model.schema.store(Some(Arc::clone(&schema)));
                 Some(schema)
             }
             Err(error) => {
-                tracing::error!(error = %chain(&error), "the model's schema cannot be used");
+                tracing::error!(error = %chain(&error), "failed to parse the model's schema");
                 None
             }
         }
     }
 
-    /// Waits until it is known what the model takes, as long as that may still happen and `patience` lasts.
-    pub async fn described(&self, patience: Duration) {
-        let still_reads = || match self.inner.deps.executor.report().health {
+    /// Waits up to `timeout` until the model's schema is known, as long as the model is starting.
+    pub async fn wait_for_description(&self, timeout: Duration) {
+        let is_unknown = || match self.model.executor.report().health {
             Health::Unknown | Health::Starting => self.description().is_none(),
             Health::Ready | Health::Busy | Health::SetupFailed | Health::Defunct => false,
         };
-        let until_read = async {
-            while still_reads() {
-                tokio::time::sleep(LOOK_AGAIN).await;
+        let until_known = async {
+            while is_unknown() {
+                tokio::time::sleep(DESCRIPTION_POLL).await;
             }
         };
-        tokio::time::timeout(patience, until_read).await.ok();
+        tokio::time::timeout(timeout, until_known).await.ok();
     }
 
-    /// How the model is, as its own health check says too.
+    /// The model's health, including the result of its own health check.
     pub async fn health(&self) -> HealthReport {
-        if planted(Planted::SlowHealth) && !self.inner.registry.running().is_empty() {
+        if planted(Planted::SlowHealth) && !self.shared().registry.running().is_empty() {
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
-        self.inner.deps.executor.check().await
+        self.model.executor.check().await
     }
 
-    /// Takes no more jobs, waits up to `patience` for those that run and then stops them, and sends
-    /// what is still to be told within the same time. Says whether all ended by themselves.
-    pub async fn close(&self, patience: Duration) -> bool {
-        let deadline = tokio::time::Instant::now() + patience;
-        self.inner.closing.cancel();
+    /// Accepts no more jobs, waits up to `grace` for running ones and then cancels them, and sends
+    /// pending webhooks within the same time. Returns whether all jobs ended by themselves.
+    pub async fn close(&self, grace: Duration) -> bool {
+        let deadline = tokio::time::Instant::now() + grace;
+        self.shared().closing.cancel();
         let in_time = tokio::time::timeout_at(deadline, self.drained())
             .await
             .is_ok();
@@ -419,45 +405,46 @@ impl JobService {
         in_time
     }
 
-    /// Waits until all jobs of this desk are over, for one that gets no more.
+    /// Retires the service and waits until all its jobs have ended.
     pub(crate) async fn drained(&self) {
-        self.inner.leaving.cancel();
-        self.inner.tasks.close();
-        self.inner.tasks.wait().await;
+        self.model.retired.cancel();
+        self.model.tasks.close();
+        self.model.tasks.wait().await;
     }
 
-    /// Asks every job to stop, also those of the desks beside this one.
+    /// Cancels every job of the server, except recorded jobs that still wait: the next server process
+    /// runs those.
     pub(crate) fn cancel_all(&self) {
-        for job in self.inner.registry.running() {
-            // Those who wait and are written down are left to the next server.
-            if self.inner.deps.store.is_none() || !self.inner.waiting_jobs.has(&job) {
+        for job in self.shared().registry.running() {
+            if self.store().is_none() || !self.shared().waiting_jobs.contains(&job) {
                 job.cancel();
                 self.wake(&job);
             }
         }
     }
 
-    /// Waits until what is to be told has been told, for all desks.
+    /// Waits until all pending webhooks are sent, up to `deadline`.
     pub(crate) async fn flush_webhooks(&self, deadline: tokio::time::Instant) {
-        self.inner.senders.tasks.close();
-        // A receiver gets at least a moment for the last message, even when the time is up.
+        let tasks = &self.model.senders.tasks;
+        tasks.close();
+        // Receivers get at least a moment for the terminal webhook, even after the deadline.
         let deadline = deadline.max(tokio::time::Instant::now() + Duration::from_secs(5));
-        if tokio::time::timeout_at(deadline, self.inner.senders.tasks.wait())
+        if tokio::time::timeout_at(deadline, tasks.wait())
             .await
             .is_err()
         {
             tracing::error!(
-                count = self.inner.senders.tasks.len(),
-                "webhooks were not delivered before the end"
+                count = tasks.len(),
+                "failed to deliver webhooks before shutdown"
             );
         }
     }
 }
 
-/// A line of its own for each desk: a version that comes back while it leaves is another desk, and an endpoint of the
-/// same name another endpoint.
-fn line_of(target: &Target) -> QueueName {
-    static DESKS: AtomicU64 = AtomicU64::new(0);
-    let number = DESKS.fetch_add(1, Ordering::Relaxed);
+/// A queue name that no other service of this process has: a version that is served again while its old
+/// service drains, or an endpoint that is created again under its old name, gets a queue of its own.
+fn unique_queue_name(target: &Target) -> QueueName {
+    static SERVICES: AtomicU64 = AtomicU64::new(0);
+    let number = SERVICES.fetch_add(1, Ordering::Relaxed);
     QueueName::new(&format!("{}:{}#{number}", target.model, target.version))
 }

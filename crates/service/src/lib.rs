@@ -28,7 +28,7 @@ mod submit;
 mod waiting;
 mod webhook;
 
-pub use config::{Config, Deps, OnLost, RendererFactory};
+pub use config::{Config, Deps, JobSettings, OnLost, RendererFactory};
 pub use files::store::{
     FileMetadata, FileRules, FileStore, FileStoreError, FileWriter, StoredFile,
 };
@@ -49,5 +49,5 @@ pub use stream::{StreamBatch, StreamEvent, StreamReader, StreamRefusal};
 pub use submit::{OnDuplicateId, ResponseMode, Submission, Submitted, Ticket};
 pub use webhook::{
     Attempt, BadSecret, DeliveryLog, DeliveryRecord, DeliveryState, EventFilter, ReplayError,
-    Secrets, UpdatePolicy, Webhook, WebhookEvent, WebhookRenderer,
+    Secrets, Webhook, WebhookEvent, WebhookRenderer,
 };

@@ -88,8 +88,8 @@ impl Registry {
         })
     }
 
-    /// Shows a job with its input, or without: as it is from now on.
-    pub(crate) fn show(&self, job: &Arc<Job>) {
+    /// Replaces the handle of a job by one with its input, or without.
+    pub(crate) fn update(&self, job: &Arc<Job>) {
         self.with(|inner| {
             if let Some(known) = inner
                 .jobs
@@ -106,13 +106,17 @@ impl Registry {
         self.with(|inner| inner.remove(job));
     }
 
-    /// Moves a job to the past, and drops the oldest above the limits.
-    pub(crate) fn over(&self, job: Arc<Job>) {
+    /// Keeps a job that has ended for a while, and drops the oldest ones above the limits. Has no effect on
+    /// a job that is not registered.
+    pub(crate) fn retire(&self, job: &Arc<Job>) {
         let weight = job.weight();
         self.with(|inner| {
+            if !inner.contains(job) {
+                return;
+            }
             inner.past_bytes += weight;
             inner.past.push_back(Past {
-                job,
+                job: Arc::clone(job),
                 ended: Instant::now(),
                 weight,
             });
@@ -163,7 +167,13 @@ impl Inner {
         }
     }
 
-    /// Only this very job: its id may have been used again.
+    fn contains(&self, job: &Arc<Job>) -> bool {
+        self.jobs
+            .get(&key_of(job))
+            .is_some_and(|known| known.is(job))
+    }
+
+    /// Removes exactly this job: its id may have been used again.
     fn remove(&mut self, job: &Arc<Job>) {
         if let Entry::Occupied(known) = self.jobs.entry(key_of(job))
             && known.get().is(job)

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use rustix::fs::OFlags;
 use serde_json::value::RawValue;
-use tidegate_core::record::Api;
+use tidegate_core::policy::OutputFilePolicy;
 use tidegate_core::{Account, JobId, OutputFile, OutputFileKind, OutputValue, chain};
 use tidegate_net::Url;
 use tidegate_net::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -34,14 +34,14 @@ const PIECE: usize = 256 * 1024;
 pub(crate) struct OutputOwner<'a> {
     pub(crate) account: &'a Account,
     pub(crate) id: &'a JobId,
-    /// How it came decides where its files go.
-    pub(crate) api: Api,
+    /// Where its files go.
+    pub(crate) policy: OutputFilePolicy,
 }
 
 impl Files {
     /// The JSON of an output with an address in the place of each file.
     /// The files of the job itself are in `scratch`.
-    pub(crate) async fn settle(
+    pub(crate) async fn publish(
         &self,
         value: OutputValue,
         job: OutputOwner<'_>,
@@ -62,7 +62,7 @@ impl Files {
         }
         let mut publishing = Vec::new();
         for file in &files {
-            publishing.push(self.publish(file, job).boxed());
+            publishing.push(self.publish_file(file, job).boxed());
         }
         let addresses: Vec<String> = stream::iter(publishing)
             .buffered(AT_ONCE)
@@ -72,7 +72,11 @@ impl Files {
             .ok_or_else(|| "the output does not match its files".to_owned())
     }
 
-    async fn publish(&self, file: &OutputFile, job: OutputOwner<'_>) -> Result<String, String> {
+    async fn publish_file(
+        &self,
+        file: &OutputFile,
+        job: OutputOwner<'_>,
+    ) -> Result<String, String> {
         let opened = open(&file.path, OFlags::empty())
             .await
             .map_err(|error| unreadable(&file.path, &error))?;
@@ -92,13 +96,13 @@ impl Files {
             .mime_type
             .as_deref()
             .unwrap_or("application/octet-stream");
-        match (&self.upload_to, &self.own, job.api) {
+        match (&self.upload_to, &self.own, job.policy) {
             (Some(base), _, _) => self.upload(base, file, opened, mime, job.id).await,
-            (None, Some(file_store), Api::Replicate) => {
+            (None, Some(file_store), OutputFilePolicy::FileStore) => {
                 self.keep(file_store, file, opened, mime, job).await
             }
             // Callers of the others expect data URIs.
-            (None, Some(_), Api::Cog | Api::Runpod) | (None, None, _) => {
+            (None, Some(_), OutputFilePolicy::Inline) | (None, None, _) => {
                 inline(&file.path, opened, mime).await
             }
         }
@@ -372,7 +376,7 @@ mod tests {
         let job = OutputOwner {
             account: &Account::ANONYMOUS,
             id: &id,
-            api: Api::Replicate,
+            policy: OutputFilePolicy::FileStore,
         };
         for (owner, good) in [(None, true), (Some(us), true), (Some(us + 1), false)] {
             let files = Files {

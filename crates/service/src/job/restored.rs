@@ -55,6 +55,7 @@ impl Job {
             id: spec.id,
             kind: spec.kind,
             api: spec.api,
+            policies: spec.policies,
             target: Arc::new(spec.target),
             secrets: spec.secrets,
             created_at: spec.created_at,

@@ -132,7 +132,16 @@ impl Job {
             error,
             completed_at,
             ran: started_at.map(|began| between(began, completed_at)),
-            predict_time: self.live.born.elapsed().as_secs_f64(),
+            predict_time: Some(self.live.born.elapsed().as_secs_f64()),
+        })
+    }
+
+    /// The end of a recorded job that has no tracker; `None` when it has ended.
+    pub(crate) fn end_without_run(&self, terminal: TerminalState) -> Option<JobEnd> {
+        Some(JobEnd {
+            ran: None,
+            predict_time: None,
+            ..self.settle(terminal)?
         })
     }
 
@@ -144,7 +153,7 @@ impl Job {
             then.output = self.output_in(state, state.output.len(), end.status);
             then.error.clone_from(&end.error);
             then.completed_at = Some(end.completed_at);
-            then.predict_time = Some(end.predict_time);
+            then.predict_time = end.predict_time;
             then
         })
     }
@@ -155,7 +164,7 @@ impl Job {
             state.status = end.status;
             state.error = end.error;
             state.completed_at = Some(end.completed_at);
-            state.predict_time = Some(end.predict_time);
+            state.predict_time = end.predict_time;
             state.tell(|| StreamEvent::Completed);
         });
         self.live.changed.notify_waiters();
@@ -188,5 +197,5 @@ pub(crate) struct JobEnd {
     completed_at: Timestamp,
     /// How long the model worked on it; absent if it never began.
     pub(crate) ran: Option<Duration>,
-    predict_time: f64,
+    predict_time: Option<f64>,
 }

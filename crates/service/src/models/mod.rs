@@ -109,7 +109,7 @@ pub struct ServedVersion {
 impl ServedVersion {
     /// Runs its jobs.
     pub fn executor(&self) -> Arc<dyn Executor> {
-        Arc::clone(&self.jobs.inner.deps.executor)
+        Arc::clone(&self.jobs.model.executor)
     }
 
     /// 64 hexadecimal digits.
@@ -177,7 +177,7 @@ impl ModelRegistry {
 
     /// The lines that the jobs of all models wait in.
     pub fn lines(&self) -> Arc<dyn Queue> {
-        Arc::clone(&self.inner.lookup.inner.deps.queue)
+        Arc::clone(&self.inner.lookup.shared().deps.queue)
     }
 
     /// The model with this name.
@@ -247,7 +247,7 @@ impl ModelRegistry {
         let before = model.now.swap(Arc::clone(&version));
         before
             .jobs
-            .inner
+            .model
             .succession
             .pass_to(Some(version.jobs.clone()));
         model
@@ -260,7 +260,7 @@ impl ModelRegistry {
 
     /// Lets a model go that nothing comes after.
     pub(crate) fn end(&self, model: &ServedModel) {
-        model.now().jobs.inner.succession.pass_to(None);
+        model.now().jobs.model.succession.pass_to(None);
         self.dismiss(model.now());
     }
 
@@ -270,7 +270,7 @@ impl ModelRegistry {
             // Somebody may have it in hand and be about to bring a job.
             tokio::time::sleep(IN_HAND).await;
             version.jobs.drained().await;
-            version.jobs.inner.deps.executor.stop().await;
+            version.jobs.model.executor.stop().await;
             tracing::info!(
                 model = version.jobs.target().model,
                 version = version.id(),
@@ -312,7 +312,7 @@ impl ModelRegistry {
         let Inner {
             lookup, leaving, ..
         } = &*self.inner;
-        lookup.inner.closing.cancel();
+        lookup.shared().closing.cancel();
         leaving.close();
         let services: Vec<JobService> = self
             .services()
@@ -337,7 +337,7 @@ impl ModelRegistry {
         join_all(
             self.services()
                 .iter()
-                .map(|service| service.inner.deps.executor.stop()),
+                .map(|service| service.model.executor.stop()),
         )
         .await;
     }

@@ -24,8 +24,8 @@ impl Succession {
         let mut now = own;
         while let Some(service) = next {
             let service = service.as_ref()?;
-            now = &service.inner.deps.executor;
-            next = service.inner.succession.next.get();
+            now = &service.model.executor;
+            next = service.model.succession.next.get();
         }
         Some(Arc::clone(now))
     }

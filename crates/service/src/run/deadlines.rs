@@ -1,4 +1,4 @@
-//! When a job is stopped although nobody asked: the caller's deadline and the operator's limit.
+//! The times at which a job is stopped without a cancel: the client's deadline and the operator's limit.
 
 use std::time::Duration;
 
@@ -7,35 +7,35 @@ use tokio_util::sync::CancellationToken;
 
 use crate::snapshot::TerminalState;
 
-/// The times that bound one job.
+/// The time limits of one job.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Deadlines {
-    /// The caller wants nothing of it any more after this moment.
+    /// The client's deadline.
     pub(crate) at: Option<Instant>,
-    /// The longest that the model may work on it.
+    /// The longest time that the model may run it.
     pub(crate) run: Option<Duration>,
 }
 
 /// Why a job is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StopReason {
-    /// Somebody asked, or whoever waited for it has left.
-    Asked,
-    /// The caller's deadline has come before the model began.
-    TooLate,
-    /// The caller's deadline has come while the model worked.
-    Deadline,
-    /// The model has worked on it for longer than this.
-    TookTooLong(Duration),
+    /// It was canceled, or the client that waited for it disconnected.
+    Canceled,
+    /// The client's deadline passed before the model began.
+    DeadlineBeforeStart,
+    /// The client's deadline passed while the model ran.
+    DeadlineWhileRunning,
+    /// The model ran longer than this limit.
+    JobTimeout(Duration),
 }
 
 impl StopReason {
-    /// What the job ends as.
+    /// The terminal state of a job that is stopped for this reason.
     pub(crate) fn terminal(self) -> TerminalState {
         match self {
-            Self::Asked | Self::Deadline => TerminalState::Canceled,
-            Self::TooLate => TerminalState::Aborted,
-            Self::TookTooLong(limit) => TerminalState::Failed(format!(
+            Self::Canceled | Self::DeadlineWhileRunning => TerminalState::Canceled,
+            Self::DeadlineBeforeStart => TerminalState::Aborted,
+            Self::JobTimeout(limit) => TerminalState::Failed(format!(
                 "the model did not finish within {limit:?} and was stopped; the limit is --job-timeout"
             )),
         }
@@ -43,37 +43,37 @@ impl StopReason {
 }
 
 impl Deadlines {
-    /// Why the job must not begin at this moment. The clock is asked, and not a timer, which may be a millisecond late.
+    /// Why the job must not begin now. Reads the clock, because a timer may fire a millisecond late.
     pub(crate) fn at_start(&self, canceled: &CancellationToken) -> Option<StopReason> {
         if canceled.is_cancelled() {
-            return Some(StopReason::Asked);
+            return Some(StopReason::Canceled);
         }
         self.at
             .is_some_and(|at| at <= Instant::now())
-            .then_some(StopReason::TooLate)
+            .then_some(StopReason::DeadlineBeforeStart)
     }
 
-    /// Waits until the job must not begin any more.
+    /// Waits until the job must no longer begin.
     pub(crate) fn before_start(
         self,
         canceled: &CancellationToken,
     ) -> impl Future<Output = StopReason> + use<> {
         first(
             canceled.clone(),
-            self.at.map(|at| (at, StopReason::TooLate)),
+            self.at.map(|at| (at, StopReason::DeadlineBeforeStart)),
         )
     }
 
-    /// Waits until the job must stop, counted from now.
+    /// Waits until the running job must stop; the run limit counts from now.
     pub(crate) fn while_running(
         self,
         canceled: &CancellationToken,
     ) -> impl Future<Output = StopReason> + use<> {
-        let deadline = self.at.map(|at| (at, StopReason::Deadline));
+        let deadline = self.at.map(|at| (at, StopReason::DeadlineWhileRunning));
         let limit = self.run.and_then(|limit| {
             Some((
                 Instant::now().checked_add(limit)?,
-                StopReason::TookTooLong(limit),
+                StopReason::JobTimeout(limit),
             ))
         });
         first(
@@ -86,11 +86,11 @@ impl Deadlines {
 async fn first(canceled: CancellationToken, timed: Option<(Instant, StopReason)>) -> StopReason {
     let Some((at, stop)) = timed else {
         canceled.cancelled().await;
-        return StopReason::Asked;
+        return StopReason::Canceled;
     };
     tokio::select! {
         biased;
-        () = canceled.cancelled() => StopReason::Asked,
+        () = canceled.cancelled() => StopReason::Canceled,
         () = tokio::time::sleep_until(at) => stop,
     }
 }

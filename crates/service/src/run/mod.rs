@@ -2,6 +2,7 @@
 //! end in the store, and what happens to jobs that a previous server process left unfinished.
 
 pub(crate) mod deadlines;
+pub(crate) mod finish;
 pub(crate) mod recorder;
 mod resume;
 mod retention;

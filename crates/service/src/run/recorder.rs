@@ -1,7 +1,7 @@
-//! What is written down about a job, so that it outlives this process.
+//! Records the begin and the end of one job in the store.
 //!
-//! A job is kept when somebody may come back for it: it was accepted for later, has an id of the
-//! caller's, or a webhook. The others live and die with the caller on the line.
+//! A job is recorded when its client may ask for it later: it was accepted asynchronously, has an id of
+//! the client's, or a webhook. Other jobs exist only while their client is connected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,53 +20,72 @@ use crate::Snapshot;
 use crate::job::{Job, JobEnd, PREDICT_TIME};
 use crate::webhook::{Webhook, WebhookEvent, message_id};
 
-/// The pause after the store could not take the end of a job.
+/// The pause after the store rejected the end of a job.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// How often the end of a job is tried once the server is on its way out.
+/// How often the end of a job is retried once the server shuts down.
 const MAX_TRIES_WHILE_CLOSING: u32 = 6;
 
-/// The record of one running job.
+/// Records one running job.
 pub(crate) struct JobRecorder {
     store: Arc<dyn Store>,
-    /// Who wants to hear of the end, and in which words.
+    /// The webhook, if its receiver wants the terminal message.
     webhook: Option<Arc<Webhook>>,
-    /// The note that the model has begun, on its way; it comes to the number of this attempt.
-    begun: Option<BoxFuture<'static, Result<Option<u32>, StoreError>>>,
+    /// The write of the begin, in flight; it resolves to the number of this attempt.
+    begin: Option<BoxFuture<'static, Result<Option<u32>, StoreError>>>,
     attempt: u32,
     begin_write: BeginWrite,
-    /// When the model began, as long as that is not on its way to the store.
-    unrecorded_begin: Option<Timestamp>,
-    /// Whether nobody waits for it: then it may stay in the line until another server takes it up.
-    waits: Caller,
-    /// The server is on its way out.
+    /// When the model began, until that is being written.
+    unwritten_begin: Option<Timestamp>,
+    caller: Caller,
+    /// Cancelled when the server shuts down.
     closing: CancellationToken,
 }
 
-/// When it is noted that the model has begun with a job.
+/// When the begin of a job is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BeginWrite {
-    /// At once: who has begun must not be begun again.
+    /// Before the model starts: the job must not start twice.
     Immediate,
-    /// After a moment. Most jobs are over by then, and one commit notes both.
+    /// After a moment. Most jobs have ended by then, and one commit records begin and end.
     Deferred,
 }
 
-/// Whether somebody is on the line for a job.
+/// Whether a client waits for the job on an open connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
     Waiting,
     Detached,
 }
 
+/// The result of committing the end of a job.
+#[expect(clippy::large_enum_variant, reason = "it exists for a moment")]
+pub(crate) enum FinishResult {
+    /// The end is committed, with its outbox message if there is a webhook.
+    Committed(Option<OutboxMessage>),
+    /// The job was already ended by another attempt or another server.
+    ByAnother,
+    /// The server shuts down before the store accepted the end: the next process finds the job open.
+    Abandoned,
+}
+
+/// What to do while the store rejects the end of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnStoreError {
+    /// Retry until the store accepts it or the server shuts down.
+    Retry,
+    /// Return the error.
+    Return,
+}
+
 impl JobRecorder {
-    /// The record of a job that was given to a model `attempt` times before.
+    /// The recorder of a job that was started `attempt` times before.
     pub(crate) fn new(
         store: Arc<dyn Store>,
         webhook: Option<&Arc<Webhook>>,
         attempt: u32,
         begin_write: BeginWrite,
-        waits: Caller,
+        caller: Caller,
         closing: CancellationToken,
     ) -> Self {
         let webhook = webhook
@@ -75,37 +94,38 @@ impl JobRecorder {
         Self {
             store,
             webhook,
-            begun: None,
+            begin: None,
             attempt,
             begin_write,
-            unrecorded_begin: None,
-            waits,
+            unwritten_begin: None,
+            caller,
             closing,
         }
     }
 
-    /// When the job may be left in the line: nobody waits for it, so another server can take it up.
+    /// Cancelled when a waiting job is left to the next server process; `None` when a client waits for
+    /// the job here.
     pub(crate) fn leave_to_next_server(&self) -> Option<CancellationToken> {
-        (self.waits == Caller::Detached).then(|| self.closing.clone())
+        (self.caller == Caller::Detached).then(|| self.closing.clone())
     }
 
-    /// The model is about to begin. A job that must not be begun twice waits here until that is noted; for
-    /// the others a lost note means that they are taken for jobs that had not begun. Says whether
-    /// [`JobRecorder::note`] is to be called a moment later.
+    /// The model is about to begin. With [`BeginWrite::Immediate`] this waits until that is recorded;
+    /// otherwise the caller calls [`JobRecorder::write_begin`] a moment later. A begin that is lost
+    /// means that the job counts as not started.
     pub(crate) async fn begin(&mut self, job: &Job, at: Timestamp) -> BeginWrite {
-        self.unrecorded_begin = Some(at);
+        self.unwritten_begin = Some(at);
         if self.begin_write == BeginWrite::Immediate {
             self.write_begin(job);
-            if let Some(begun) = self.begun.take() {
-                self.begun = Some(std::future::ready(begun.await).boxed());
+            if let Some(begin) = self.begin.take() {
+                self.begin = Some(std::future::ready(begin.await).boxed());
             }
         }
         self.begin_write
     }
 
-    /// Notes that the model has begun.
+    /// Starts to write that the model has begun.
     pub(crate) fn write_begin(&mut self, job: &Job) {
-        let Some(at) = self.unrecorded_begin.take() else {
+        let Some(at) = self.unwritten_begin.take() else {
             return;
         };
         let (store, account, id) = (
@@ -113,95 +133,101 @@ impl JobRecorder {
             job.account().clone(),
             job.id().clone(),
         );
-        let mut begun = async move { store.begin(&account, &id, at).await }.boxed();
-        // Once, so that it is on its way before the end is; the answer is asked for then.
-        match begun.as_mut().now_or_never() {
-            Some(answer) => self.begun = Some(std::future::ready(answer).boxed()),
-            None => self.begun = Some(begun),
+        let mut begin = async move { store.begin(&account, &id, at).await }.boxed();
+        // Polled once, so that it reaches the store before the end does. `finish` awaits the result.
+        match begin.as_mut().now_or_never() {
+            Some(result) => self.begin = Some(std::future::ready(result).boxed()),
+            None => self.begin = Some(begin),
         }
     }
 
-    /// Writes the end down, with the message about it; comes back when both are safe.
-    pub(crate) async fn finish(mut self, job: &Job, end: &JobEnd) -> FinishResult {
-        let then = job.snapshot_with(end);
-        if let Some(begun) = self.begun.take() {
-            match begun.await {
-                Ok(attempt) => self.attempt = attempt.unwrap_or(self.attempt),
-                Err(error) => {
-                    tracing::warn!(job = %job.id(), error = %chain(&error), "the begin of a job could not be written down")
-                }
-            }
-        }
+    /// Commits the end together with its outbox message.
+    pub(crate) async fn finish(
+        mut self,
+        job: &Job,
+        end: &JobEnd,
+        on_error: OnStoreError,
+    ) -> Result<FinishResult, StoreError> {
+        let snapshot = job.snapshot_with(end);
+        self.await_begin(job).await;
         let message = self
             .webhook
             .as_ref()
-            .map(|webhook| message(webhook, job, &then));
-        let completion = Completion {
-            completed_at: then.completed_at.unwrap_or(then.created_at),
-            output: then.output,
-            logs: then.logs,
-            error: then.error,
-            metrics: with_time(then.metrics, then.predict_time),
-        };
+            .map(|webhook| outbox_message(webhook, job, &snapshot));
         if planted(Planted::ForgottenCancel) && end.status == Status::Canceled {
-            return FinishResult::Committed(message);
+            return Ok(FinishResult::Committed(message));
         }
+        let finish = JobFinish {
+            account: job.account().clone(),
+            id: job.id().clone(),
+            attempt: self.attempt,
+            began_at: self.unwritten_begin,
+            status: end.status,
+            completion: completion(snapshot),
+            letter: message.clone(),
+        };
         let mut tries_while_closing = 0;
         loop {
-            let finish = JobFinish {
-                account: job.account().clone(),
-                id: job.id().clone(),
-                attempt: self.attempt,
-                began_at: self.unrecorded_begin,
-                status: end.status,
-                completion: completion.clone(),
-                letter: message.clone(),
-            };
-            match self.store.finish(finish).await {
-                Ok(true) => return FinishResult::Committed(message),
-                Ok(false) => return FinishResult::ByAnother,
+            match self.store.finish(finish.clone()).await {
+                Ok(true) => return Ok(FinishResult::Committed(message)),
+                Ok(false) => return Ok(FinishResult::ByAnother),
+                Err(error) if on_error == OnStoreError::Return => return Err(error),
                 Err(error) => {
-                    tracing::error!(job = %job.id(), error = %chain(&error), "the end of a job cannot be written down yet")
+                    tracing::error!(job = %job.id(), error = %chain(&error), "failed to record end of job, retrying");
                 }
             }
             if self.closing.is_cancelled() {
                 tries_while_closing += 1;
                 if tries_while_closing > MAX_TRIES_WHILE_CLOSING {
-                    return FinishResult::Abandoned;
+                    return Ok(FinishResult::Abandoned);
                 }
             }
             tokio::time::sleep(RETRY_AFTER).await;
         }
     }
+
+    async fn await_begin(&mut self, job: &Job) {
+        let Some(begin) = self.begin.take() else {
+            return;
+        };
+        match begin.await {
+            Ok(attempt) => self.attempt = attempt.unwrap_or(self.attempt),
+            Err(error) => {
+                tracing::warn!(job = %job.id(), error = %chain(&error), "failed to record begin of job");
+            }
+        }
+    }
 }
 
-/// What became of the end of a job.
-#[expect(clippy::large_enum_variant, reason = "there is one for a mark")]
-pub(crate) enum FinishResult {
-    /// It is written down, with the message about it if somebody wants one.
-    Committed(Option<OutboxMessage>),
-    /// Somebody else has ended the job, and tells.
-    ByAnother,
-    /// The server goes before the store could take it: the next one finds the job unfinished.
-    Abandoned,
+fn completion(snapshot: Snapshot) -> Completion {
+    Completion {
+        completed_at: snapshot.completed_at.unwrap_or(snapshot.created_at),
+        output: snapshot.output,
+        logs: snapshot.logs,
+        error: snapshot.error,
+        metrics: with_predict_time(snapshot.metrics, snapshot.predict_time),
+    }
 }
 
-/// What the model noted and how long it took, as they are written down.
-fn with_time(mut metrics: Map<String, Value>, predict_time: Option<f64>) -> Map<String, Value> {
+/// The model's metrics together with how long the job took, as they are stored.
+fn with_predict_time(
+    mut metrics: Map<String, Value>,
+    predict_time: Option<f64>,
+) -> Map<String, Value> {
     metrics.extend(predict_time.map(|seconds| (PREDICT_TIME.to_owned(), seconds.into())));
     metrics
 }
 
-/// The message about the end of a job. The body is a picture of it as it will be then.
-pub(crate) fn message(webhook: &Webhook, job: &Job, then: &Snapshot) -> OutboxMessage {
+/// The terminal message of a job, with the job as it will be then.
+fn outbox_message(webhook: &Webhook, job: &Job, snapshot: &Snapshot) -> OutboxMessage {
     let now = Timestamp::now();
     OutboxMessage {
         id: message_id(),
         account: job.account().clone(),
         job: job.id().clone(),
         model: job.target().model.clone(),
-        hook: webhook.to_hook(),
-        body: webhook.renderer.write(then),
+        hook: webhook.to_spec(),
+        body: webhook.renderer.write(snapshot),
         created_at: now,
         attempts: 0,
         next_at: now,

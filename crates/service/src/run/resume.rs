@@ -1,5 +1,5 @@
-//! Taking up what a server before this one has left: jobs that are not over, and messages that nobody
-//! has taken.
+//! Resumes what a previous server process left in the store: jobs that have not ended, and webhooks that
+//! were not delivered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,51 +7,53 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
-use tidegate_core::Status;
 use tidegate_core::planted::{Planted, planted};
+use tidegate_core::policy::{QueueingPolicy, UpdatePolicy};
 use tidegate_core::port::WaitPolicy;
-use tidegate_core::record::{
-    Api, Completion, JobRecord, JobSpec, OutboxMessage, Target, WebhookSpec,
-};
-use tidegate_core::store::{JobFinish, Store, StoreError};
+use tidegate_core::record::{Api, JobRecord, JobSpec, OutboxMessage, Target, WebhookSpec};
+use tidegate_core::store::{Store, StoreError};
 
+use super::finish::{EndedJob, TerminalWebhook};
+use super::recorder::{Caller, OnStoreError};
+use super::retention::{RetentionSweep, RetentionTarget};
 use crate::config::OnLost;
 use crate::input::Checked;
-use crate::job::{Job, NewJob, now};
-use crate::job_service::{Inner, JobService};
-use crate::run::recorder::message;
-use crate::run::retention::{RetentionSweep, RetentionTarget};
+use crate::job::{Job, NewJob};
+use crate::job_service::JobService;
 use crate::snapshot::TerminalState;
-use crate::submit::PreparedJob;
-use crate::submit::{OnDuplicateId, ResponseMode};
+use crate::submit::{OnDuplicateId, PreparedJob, ResponseMode};
 use crate::waiting::waiting_jobs::FromPreviousRun;
-use crate::webhook::{UpdatePolicy, Webhook, WebhookEvent, WebhookRenderer, deliver, message_id};
+use crate::webhook::{Webhook, WebhookRenderer, deliver, message_id};
 
-/// How many are read at once.
+/// How many records are read at once.
 const BATCH: usize = 500;
 
-/// What was taken up.
+/// Why a job failed that was running when the server died.
+const LOST: &str =
+    "the server was stopped while the model ran the job, and does not run it again (--on-lost)";
+
+/// What was resumed.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Resumed {
     /// Jobs that wait for the model again.
     pub queued: usize,
-    /// Jobs that are over because the server died with them: the model worked on them, or they were to stop.
+    /// Jobs that were ended: the model ran them when the server died, or they were to be canceled.
     pub failed: usize,
-    /// Messages that are sent again.
+    /// Webhooks that are sent again.
     pub messages: usize,
 }
 
+/// Finds the service of the model that runs a recorded job.
+type ServiceLookup<'a> = &'a (dyn Fn(&Target) -> Option<JobService> + Send + Sync);
+
 impl JobService {
-    /// Takes up what is left in the store, each job by the desk of its model. To be called once, before
-    /// callers come.
-    pub async fn resume(
-        &self,
-        service_of: &(dyn Fn(&Target) -> Option<Self> + Send + Sync),
-    ) -> Result<Resumed, StoreError> {
-        let Some(store) = self.inner.deps.store.clone() else {
+    /// Resumes what the store holds, each job at the service of its model. Called once, before the
+    /// server accepts requests.
+    pub async fn resume(&self, service_of: ServiceLookup<'_>) -> Result<Resumed, StoreError> {
+        let Some(store) = self.store().cloned() else {
             return Ok(Resumed::default());
         };
-        self.keep_tidy(&store);
+        self.spawn_retention(&store);
         let mut resumed = Resumed {
             messages: self.resume_messages(&*store, service_of).await?,
             ..Resumed::default()
@@ -68,39 +70,31 @@ impl JobService {
             }
             for (_, record) in batch {
                 let service = service_of(&record.spec.target);
-                if record.cancel_asked {
-                    resumed.failed += 1;
-                    service
-                        .as_ref()
-                        .unwrap_or(self)
-                        .end_lost(&store, record, TerminalState::Canceled)
-                        .await?;
-                    continue;
-                }
-                let lost = match &service {
+                let terminal = match &service {
+                    _ if record.cancel_asked => TerminalState::Canceled,
                     Some(service) if self.may_run_again(&record) => {
                         resumed.queued += 1;
                         service.run_again(&store, record).await;
                         continue;
                     }
-                    Some(_) => "the server was ended while the model worked on it, and will not try it again (--on-lost)".to_owned(),
-                    None => format!("the server was ended, and the model `{}` is not served any more", record.spec.target.model),
+                    Some(_) => TerminalState::Failed(LOST.to_owned()),
+                    None => TerminalState::Failed(format!(
+                        "the server was stopped, and the model `{}` is no longer served",
+                        record.spec.target.model
+                    )),
                 };
                 resumed.failed += 1;
-                service
-                    .as_ref()
-                    .unwrap_or(self)
-                    .end_lost(&store, record, TerminalState::Failed(lost))
-                    .await?;
+                let service = service.as_ref().unwrap_or(self);
+                service.end_recorded(&store, record, terminal).await?;
             }
         }
     }
 
-    /// Sends what nobody has taken; says how many messages that are.
+    /// Sends the webhooks that were not delivered; returns how many.
     async fn resume_messages(
         &self,
         store: &dyn Store,
-        service_of: &(dyn Fn(&Target) -> Option<Self> + Send + Sync),
+        service_of: ServiceLookup<'_>,
     ) -> Result<usize, StoreError> {
         let (mut count, mut after) = (0, 0);
         loop {
@@ -127,51 +121,48 @@ impl JobService {
                     version: String::new(),
                     deployment: None,
                 };
-                // It is counted where the job was.
-                service_of(&target)
+                // It counts in the metrics of the job's model.
+                let service = service_of(&target);
+                service
                     .as_ref()
                     .unwrap_or(self)
-                    .send_again(message);
+                    .send_outbox_message(message);
             }
         }
     }
 
-    /// Removes what is too old, from now on.
-    fn keep_tidy(&self, store: &Arc<dyn Store>) {
-        let Inner {
-            tasks,
-            closing,
-            keep_for,
-            keep_data_for,
-            ..
-        } = &*self.inner;
-        let whole = RetentionSweep {
+    fn spawn_retention(&self, store: &Arc<dyn Store>) {
+        let settings = &self.shared().settings;
+        let jobs = RetentionSweep {
             store: Arc::clone(store),
-            what: RetentionTarget::Jobs,
-            after: *keep_for,
+            target: RetentionTarget::Jobs,
+            after: settings.keep_for,
         };
-        let data = keep_data_for
-            .filter(|data| data < keep_for)
+        let data = settings
+            .keep_data_for
+            .filter(|data| *data < settings.keep_for)
             .map(|after| RetentionSweep {
-                what: RetentionTarget::Data,
+                target: RetentionTarget::Data,
                 after,
-                ..whole.clone()
+                ..jobs.clone()
             });
-        for upkeep in data.into_iter().chain([whole]) {
-            tasks.spawn(upkeep.run(closing.clone()));
+        for sweep in data.into_iter().chain([jobs]) {
+            self.model
+                .tasks
+                .spawn(sweep.run(self.shared().closing.clone()));
         }
     }
 
-    /// One that the model had not begun with is only late.
+    /// Whether a recorded job may run. A job that the model had not begun is merely late.
     pub(crate) fn may_run_again(&self, record: &JobRecord) -> bool {
-        match self.inner.on_lost {
+        match self.shared().settings.on_lost {
             _ if record.attempt == 0 => true,
             OnLost::Fail => false,
             OnLost::Retry { attempts } => record.attempt < attempts,
         }
     }
 
-    /// Has a job that was written down wait for the model again.
+    /// Queues a recorded job for the model again.
     pub(crate) async fn run_again(&self, store: &Arc<dyn Store>, record: JobRecord) {
         let JobRecord {
             spec,
@@ -179,45 +170,45 @@ impl JobService {
             started_at,
             ..
         } = record;
-        let Some(prepared) = self.again(spec, started_at) else {
+        let Some(prepared) = self.prepare_recorded(spec, started_at) else {
             return;
         };
-        let kept = Some((Arc::clone(store), attempt));
+        let recorded = Some((Arc::clone(store), attempt));
         let job = &prepared.job;
-        // Callers of Cog's API wait at the model itself: whoever was before them stays before them.
-        let at_model = (job.api() == Api::Cog).then(|| {
-            self.inner
-                .deps
+        let at_model = match job.policies().queueing {
+            // Callers wait at the model itself, so the job keeps its place in their order.
+            QueueingPolicy::AtModel => self
+                .model
                 .executor
                 .admit(job.account(), WaitPolicy::Unbounded)
-        });
+                .ok(),
+            QueueingPolicy::Queue => None,
+        };
         match at_model {
-            Some(Ok(admitted)) => {
-                self.inner
-                    .tasks
-                    .spawn(self.tracker(prepared, kept, None).run(admitted));
+            Some(admitted) => {
+                let tracker = self.tracker(prepared, recorded, None);
+                self.model.tasks.spawn(tracker.run(admitted));
             }
-            Some(Err(_)) | None => {
-                let place = self
-                    .inner
-                    .waiting_jobs
-                    .memory
-                    .reserve_recorded(prepared.checked.weight());
-                self.enqueue(prepared, place, kept).await;
+            None => {
+                let memory = &self.shared().waiting_jobs.memory;
+                let location = memory.reserve_recorded(prepared.checked.weight());
+                self.enqueue(prepared, location, recorded).await;
             }
         }
     }
 
-    /// A job that was written down, ready to wait; nothing when it is known already.
-    fn again(&self, spec: JobSpec, began_at: Option<Timestamp>) -> Option<PreparedJob> {
+    /// Registers a recorded job; `None` when it is registered already.
+    fn prepare_recorded(&self, spec: JobSpec, began_at: Option<Timestamp>) -> Option<PreparedJob> {
         let deadline = spec
             .deadline
             .map(|at| tokio::time::Instant::now() + until(at));
-        let new = NewJob {
+        let settings = &self.shared().settings;
+        let job = Arc::new(Job::new(NewJob {
             account: spec.account.clone(),
             id: spec.id.clone(),
             kind: spec.kind,
             api: spec.api,
+            policies: spec.policies,
             target: Arc::new(spec.target.clone()),
             input: spec.input.clone(),
             secrets: spec.secrets.clone(),
@@ -225,155 +216,118 @@ impl JobService {
             deadline: spec.deadline,
             hook: spec.hook.clone().map(Arc::new),
             for_readers: false,
-            history: Some(self.inner.stream_history),
-            max_output: self.inner.max_output,
-        };
-        let job = Arc::new(Job::new(new));
-        self.inner
+            history: Some(settings.stream_history),
+            max_output: settings.max_output,
+        }));
+        self.shared()
             .registry
             .insert(Arc::clone(&job), OnDuplicateId::Answer)
             .ok()?;
         Some(PreparedJob {
             previous_run: Some(FromPreviousRun { began_at }),
-            ..self.prepare_again(spec, job, deadline)
+            ..self.prepared_from_spec(spec, job, deadline)
         })
     }
 
-    /// What a job that was written down needs to run.
-    pub(crate) fn prepare_again(
+    /// What a recorded job needs to run.
+    pub(crate) fn prepared_from_spec(
         &self,
         spec: JobSpec,
         job: Arc<Job>,
         deadline: Option<tokio::time::Instant>,
     ) -> PreparedJob {
-        let webhook = self.webhook_of(&spec);
+        let webhook = self.webhook_of(&job);
         let checked = Checked {
-            files: addresses(&spec),
+            files: file_urls(&spec),
             secrets: spec.secrets,
             ..Checked::untouched(&spec.input)
         };
-        let (context, destination) = (spec.context, spec.destination);
         PreparedJob {
             job,
             checked,
-            context,
-            destination,
+            context: spec.context,
+            destination: spec.destination,
             webhook,
-            delivery: ResponseMode::Async,
+            response_mode: ResponseMode::Async,
             deadline,
             previous_run: None,
         }
     }
 
-    /// Ends a job that cannot go on.
-    pub(crate) async fn end_lost(
+    /// Ends a recorded job that has no tracker.
+    pub(crate) async fn end_recorded(
         &self,
         store: &Arc<dyn Store>,
         record: JobRecord,
         terminal: TerminalState,
     ) -> Result<(), StoreError> {
-        let webhook = self
-            .webhook_of(&record.spec)
-            .filter(|webhook| webhook.filter.wants(WebhookEvent::Completed));
-        let completed_at = now().max(record.started_at.unwrap_or(record.spec.created_at));
-        let (status, error) = match terminal {
-            TerminalState::Succeeded => (Status::Succeeded, None),
-            TerminalState::Failed(error) => (Status::Failed, Some(error)),
-            TerminalState::Canceled => (Status::Canceled, None),
-            TerminalState::Aborted => (Status::Aborted, None),
+        let attempt = record.attempt;
+        let job = Arc::new(Job::restored(record));
+        let Some(end) = job.end_without_run(terminal) else {
+            return Ok(());
         };
-        let completion = Completion {
-            completed_at,
-            error,
-            ..Completion::empty()
-        };
-        let (account, id, attempt) = (
-            record.spec.account.clone(),
-            record.spec.id.clone(),
-            record.attempt,
-        );
-        self.inner
-            .metrics
-            .finished(record.spec.api, record.spec.kind, status, None);
-        let over = JobRecord {
-            status,
-            completion: Some(completion.clone()),
-            ..record
-        };
-        let message = webhook.map(|webhook| of_restored(&webhook, over));
-        let finish = JobFinish {
-            account,
-            id,
+        let webhook = self.webhook_of(&job);
+        let recorder = self.recorder(
+            Arc::clone(store),
             attempt,
-            began_at: None,
-            status,
-            completion,
-            letter: message.clone(),
-        };
-        if store.finish(finish).await?
-            && let Some(message) = message
-        {
-            self.send_again(message);
-        }
-        Ok(())
+            webhook.as_ref(),
+            Caller::Detached,
+        );
+        self.finish_job(EndedJob {
+            job,
+            end,
+            recorder: Some(recorder),
+            claim: None,
+            webhook: TerminalWebhook::Outbox,
+            on_error: OnStoreError::Return,
+        })
+        .await
     }
 
-    pub(crate) fn send_again(&self, message: OutboxMessage) {
-        // Its words are written already, and nothing comes before it.
-        let Some(webhook) = Webhook::of_hook(
+    /// Sends a message of the outbox in a task of its own.
+    pub(crate) fn send_outbox_message(&self, message: OutboxMessage) {
+        // Its body is rendered already, and no interim messages precede it.
+        let Some(webhook) = Webhook::from_spec(
             &message.hook,
             UpdatePolicy::Newest,
             WebhookRenderer::new(|_| Bytes::new()),
         ) else {
-            tracing::error!(
-                message = message.id,
-                "a webhook that was written down cannot be read"
-            );
+            tracing::error!(message = message.id, "failed to parse recorded webhook");
             return;
         };
-        let senders = Arc::clone(&self.inner.senders);
-        self.inner.senders.tasks.spawn(async move {
+        let senders = Arc::clone(&self.model.senders);
+        self.model.senders.tasks.spawn(async move {
             tokio::time::sleep(until(message.next_at)).await;
             deliver(&senders, Arc::new(webhook), message).await;
         });
     }
 
-    fn webhook_of(&self, spec: &JobSpec) -> Option<Arc<Webhook>> {
-        self.webhook_for(spec.api, spec.hook.as_ref()?)
+    /// The webhook of a recorded job.
+    pub(crate) fn webhook_of(&self, job: &Job) -> Option<Arc<Webhook>> {
+        let spec = job.hook()?;
+        let renderer = self.renderer(job.api(), spec);
+        Webhook::from_spec(spec, job.policies().updates, renderer).map(Arc::new)
     }
 
-    /// How somebody is told about a job that was written down.
-    pub(crate) fn webhook_for(&self, api: Api, hook: &WebhookSpec) -> Option<Arc<Webhook>> {
-        Webhook::of_hook(
-            hook,
-            UpdatePolicy::of(api),
-            (self.inner.renderer)(api, hook),
-        )
-        .map(Arc::new)
+    fn renderer(&self, api: Api, spec: &WebhookSpec) -> WebhookRenderer {
+        (self.shared().settings.renderer)(api, spec)
     }
 }
 
-fn of_restored(webhook: &Webhook, over: JobRecord) -> OutboxMessage {
-    let job = Job::restored(over);
-    message(webhook, &job, &job.snapshot())
-}
-
-/// How long it is until then; no time when it is past.
+/// The time until `at`; zero when it has passed.
 fn until(at: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default()
 }
 
-/// The addresses of files in an input, by JSON pointer.
-fn addresses(spec: &JobSpec) -> Vec<(String, String)> {
+/// The URLs of files in an input, by JSON pointer.
+fn file_urls(spec: &JobSpec) -> Vec<(String, String)> {
     if spec.files.is_empty() {
         return Vec::new();
     }
     let input: Value = serde_json::from_slice(&spec.input).unwrap_or_default();
-    let address = |pointer: &String| {
-        Some((
-            pointer.clone(),
-            input.pointer(pointer)?.as_str()?.to_owned(),
-        ))
+    let url = |pointer: &String| {
+        let text = input.pointer(pointer)?.as_str()?;
+        Some((pointer.clone(), text.to_owned()))
     };
-    spec.files.iter().filter_map(address).collect()
+    spec.files.iter().filter_map(url).collect()
 }

@@ -1,4 +1,4 @@
-//! Removing what was over too long ago, so that the store does not grow for ever.
+//! Removes the data of old jobs, and old jobs, from the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,49 +8,49 @@ use tidegate_core::chain;
 use tidegate_core::store::{Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
-/// The longest pause between two looks.
-const EVERY: Duration = Duration::from_secs(60);
-/// How many are removed in one go: others write in between.
+/// The longest pause between two sweeps.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// How many jobs one call removes: other writes happen in between.
 const BATCH: usize = 500;
 
-/// What is removed, and when.
+/// Removes old jobs, or their data, at intervals.
 #[derive(Clone)]
 pub(crate) struct RetentionSweep {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) what: RetentionTarget,
-    /// This long after the end of a job.
+    pub(crate) target: RetentionTarget,
+    /// How long after the end of a job.
     pub(crate) after: Duration,
 }
 
-/// What is removed of a job.
+/// What is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetentionTarget {
     /// Input, output and logs.
     Data,
-    /// Everything.
+    /// The whole job.
     Jobs,
 }
 
 impl RetentionSweep {
-    /// Removes, now and then. Ends with `closing`.
+    /// Sweeps until `closing` is cancelled.
     pub(crate) async fn run(self, closing: CancellationToken) {
         loop {
             tokio::select! {
-                () = tokio::time::sleep(EVERY.min(self.after.max(Duration::from_millis(100)))) => {}
+                () = tokio::time::sleep(INTERVAL.min(self.after.max(Duration::from_millis(100)))) => {}
                 () = closing.cancelled() => return,
             }
             let Ok(before) = Timestamp::now().checked_sub(self.after) else {
                 continue;
             };
             if let Err(error) = self.remove_all(before).await {
-                tracing::warn!(what = ?self.what, error = %chain(&error), "what is too old could not be removed");
+                tracing::warn!(target = ?self.target, error = %chain(&error), "failed to remove old jobs");
             }
         }
     }
 
     async fn remove_all(&self, before: Timestamp) -> Result<(), StoreError> {
         loop {
-            let removed = match self.what {
+            let removed = match self.target {
                 RetentionTarget::Data => self.store.remove_data(before, BATCH).await?,
                 RetentionTarget::Jobs => self.store.forget(before, BATCH).await?,
             };

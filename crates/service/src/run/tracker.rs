@@ -1,158 +1,148 @@
-//! The one task of a running job, and the only writer of its state (but for a job whose task is lost).
+//! The task of one running job, and the only writer of its state (except for a job whose task is lost).
 //!
-//! Place in line → files of the input → the model → files of the output → the end. Whatever happens,
-//! a job that got here reaches one terminal state, and its slot is free before anybody is told.
+//! Admission → input files → the model → output files → the end. Whatever happens, a job that gets here
+//! reaches one terminal state, and its slot is free before a client sees the end.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use jiff::Timestamp;
 use tidegate_core::health::Health;
 use tidegate_core::planted::{Planted, planted, planted_now_and_then, the_one_before};
 use tidegate_core::port::{Admission, Admitted, BoxFuture, WaitPolicy};
-use tidegate_core::{Event, Outcome, OutputValue, Refusal, Work};
-
-use jiff::Timestamp;
+use tidegate_core::{Event, LogSource, Outcome, OutputValue, Refusal, Work};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Deps;
+use super::deadlines::{Deadlines, StopReason};
+use super::finish::{EndedJob, TerminalWebhook};
+use super::recorder::{BeginWrite, JobRecorder, OnStoreError};
+use super::started::{StartedRun, abandon, next_event};
 use crate::files::OutputOwner;
-use crate::job::Job;
-use crate::metrics::JobMetrics;
-use crate::models::succession::Succession;
-use crate::models::trained::training::{VersionMaker, attach_version};
-use crate::registry::Registry;
-use crate::run::deadlines::{Deadlines, StopReason};
-use crate::run::recorder::{BeginWrite, FinishResult, JobRecorder};
-use crate::run::started::{StartedRun, abandon, next_of};
+use crate::job::{HistoryMark, Job};
+use crate::job_service::JobService;
+use crate::models::trained::training::attach_version;
 use crate::snapshot::TerminalState;
 use crate::waiting::claims::ClaimGuard;
 use crate::webhook::WebhookSender;
 
-/// The pause before a job whose line was sent away stands in it again.
-const LINE_AGAIN: Duration = Duration::from_secs(1);
-/// How long a job runs before that is noted, if it may be noted with its end.
+/// The pause before a job that the executor turned away is admitted again.
+const READMIT_AFTER: Duration = Duration::from_secs(1);
+/// How long a job runs before its begin is recorded, if begin and end may be recorded together.
 const WRITE_BEGIN_AFTER: Duration = Duration::from_millis(25);
-/// After this many values of a generator, others get their turn.
-const VALUES_PER_TURN: usize = 64;
+/// After this many values of a generator, other tasks get to run.
+const VALUES_PER_YIELD: usize = 64;
 
 /// Everything a job needs to run.
 pub(crate) struct Tracker {
     pub(crate) job: Arc<Job>,
+    /// The service of the job's model.
+    pub(crate) service: JobService,
     pub(crate) work: Work,
-    /// Addresses of files in the input, by JSON pointer.
-    pub(crate) addresses: Vec<(String, String)>,
-    /// Of a training: the model that what it gives becomes a version of.
+    /// The URLs of files in the input, by JSON pointer.
+    pub(crate) input_files: Vec<(String, String)>,
+    /// For a training: the model that gets a new version from its output.
     pub(crate) destination: Option<String>,
-    pub(crate) hook: Option<WebhookSender>,
-    pub(crate) deps: Arc<Deps>,
-    /// Makes a version of what a training gives.
-    pub(crate) maker: Arc<OnceLock<Weak<dyn VersionMaker>>>,
-    /// Who runs it if the version that it was accepted for cannot and is replaced.
-    pub(crate) succession: Succession,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) metrics: Arc<JobMetrics>,
-    /// What is written down about the job, if it is.
+    pub(crate) webhook: Option<WebhookSender>,
+    /// Records the job in the store; absent for jobs in memory only.
     pub(crate) recorder: Option<Box<JobRecorder>>,
-    /// When the job is stopped even if nobody asks.
     pub(crate) deadlines: Deadlines,
-    /// Whether there is something to remove in the end.
+    /// Whether the scratch directory has to be removed.
     pub(crate) scratch_used: bool,
-    /// The job's entry, if it stood in a line.
+    /// The job's queue entry, if it was queued.
     pub(crate) claim: Option<ClaimGuard>,
-    /// Comes when the job is written down, if it was not when it began; never comes if it cannot be.
-    pub(crate) written: Option<oneshot::Receiver<()>>,
-    /// When it began, if somebody has it from a server before this one.
+    /// Resolves when the insert of the job is committed, if the job starts during it; the sender is
+    /// dropped when the insert fails.
+    pub(crate) insert: Option<oneshot::Receiver<()>>,
+    /// When it began, if a remote worker has it since a previous server process.
     pub(crate) began_at: Option<Timestamp>,
 }
 
 impl Tracker {
     pub(crate) async fn run(mut self, admitted: Admitted) {
-        let terminal = match self.through(admitted).await {
-            Some(terminal) if self.is_written().await => terminal,
-            // Nobody is told anything: another server finds it as it was, or it was never accepted.
+        let terminal = match self.run_to_end(admitted).await {
+            Some(terminal) if self.is_inserted().await => terminal,
+            // Left to the next server process, which finds the job as it was; or never accepted.
             Some(_) | None => {
-                // What the model may have made is nobody's.
-                remove(self.work.scratch.clone()).await;
-                return self.registry.forget(&self.job);
+                remove_scratch(self.work.scratch.clone()).await;
+                return self.service.shared().registry.forget(&self.job);
             }
         };
-        // First of all: from here on nobody is told that it can still be stopped.
+        // Settled first: from here on a cancel is no longer accepted.
         let succeeded = matches!(terminal, TerminalState::Succeeded);
-        tracing::debug!(job = %self.job.id(), ?terminal, "job over");
+        tracing::debug!(job = %self.job.id(), ?terminal, "job ended");
         let settled = self.job.settle(terminal);
-        // A job that did not get to its end may have left files that nobody has heard of.
-        // A model that runs as another user always has its folder made.
-        let made = self.deps.files.owner.is_some();
-        if self.scratch_used || made || !succeeded {
-            remove(self.work.scratch.clone()).await;
+        // A job that failed may have left files that are not in its output. With `--run-as`, the
+        // directory was created before the job started.
+        let has_owner = self.service.shared().deps.files.owner.is_some();
+        if self.scratch_used || has_owner || !succeeded {
+            remove_scratch(self.work.scratch.clone()).await;
         }
         let Some(end) = settled else { return };
-        let (message, tells) = match self.recorder {
-            None => (None, true),
-            Some(recorder) => match recorder.finish(&self.job, &end).await {
-                FinishResult::Committed(message) => (message, true),
-                FinishResult::ByAnother => (None, false),
-                FinishResult::Abandoned => return self.registry.forget(&self.job),
-            },
+        let ended = EndedJob {
+            job: self.job,
+            end,
+            recorder: self.recorder.map(|recorder| *recorder),
+            claim: self.claim,
+            webhook: TerminalWebhook::Sender(self.webhook),
+            on_error: OnStoreError::Retry,
         };
-        // Before the id can be used again.
-        if let Some(claim) = self.claim {
-            claim.ack().await;
-        }
-        self.metrics
-            .finished(self.job.api(), self.job.kind(), end.status, end.ran);
-        self.job.end(end);
-        self.registry.over(Arc::clone(&self.job));
-        if let Some(hook) = self.hook.filter(|_| tells)
-            && !planted_now_and_then(Planted::LostWebhook)
-        {
-            hook.completed(message);
-        }
+        self.service
+            .finish_job(ended)
+            .await
+            .expect("store errors are retried");
     }
 
-    /// The job's way to its end; `None` when it is left to the next server.
-    async fn through(&mut self, admitted: Admitted) -> Option<TerminalState> {
+    /// Runs the job; `None` when it is left to the next server process, or was never accepted.
+    async fn run_to_end(&mut self, admitted: Admitted) -> Option<TerminalState> {
         let stopped = self.deadlines.before_start(self.job.cancel_token());
+        tokio::pin!(stopped);
         let leave_at = self
             .recorder
             .as_ref()
             .and_then(|recorder| recorder.leave_to_next_server());
-        tokio::pin!(stopped);
-        let (mut admitted, mut sent_away) = (admitted, false);
+        let (mut admitted, mut was_refused) = (admitted, false);
         let admission = loop {
-            let place = match admitted {
+            let pending = match admitted {
                 Admitted::Now(admission) => {
                     match self.deadlines.at_start(self.job.cancel_token()) {
                         Some(stop) => return Some(stop.terminal()),
                         None => break admission,
                     }
                 }
-                Admitted::Queued(place) => place,
+                Admitted::Queued(pending) => pending,
             };
             let result = tokio::select! {
                 biased;
                 stop = &mut stopped => return Some(stop.terminal()),
-                () = left_behind(leave_at.clone()) => return None,
-                result = place => result,
+                () = left_to_next_server(leave_at.clone()) => return None,
+                result = pending => result,
             };
             admitted = match result {
                 Ok(admission) => Admitted::Now(admission),
-                // Nobody is kept waiting: it waits until the model works again, in this server or the next.
-                Err(_) if leave_at.is_some() && !sent_away => Admitted::Queued(self.line_again()),
-                Err(refusal) => return Some(TerminalState::Failed(late_refusal(&refusal))),
+                // No client waits: the job waits until the model works again, here or in the next process.
+                Err(_) if leave_at.is_some() && !was_refused => {
+                    Admitted::Queued(self.readmission())
+                }
+                Err(refusal) => {
+                    return Some(TerminalState::Failed(format!(
+                        "the job could not be started: {refusal}"
+                    )));
+                }
             };
-            sent_away = true;
+            was_refused = true;
         };
         self.job.assign();
-        if !self.addresses.is_empty() {
+        if !self.input_files.is_empty() {
             self.scratch_used = true;
-            let addresses = std::mem::take(&mut self.addresses);
+            let urls = std::mem::take(&mut self.input_files);
+            let files = &self.service.shared().deps.files;
             let fetched = tokio::select! {
                 biased;
                 stop = &mut stopped => return Some(stop.terminal()),
-                fetched = self.deps.files.fetch(self.job.account(), addresses, &self.work.scratch) => fetched,
+                fetched = files.fetch(self.job.account(), urls, &self.work.scratch) => fetched,
             };
             match fetched {
                 Ok(files) => self.work.files = files,
@@ -162,37 +152,38 @@ impl Tracker {
         if self.job.cancel_token().is_cancelled() {
             return Some(TerminalState::Canceled);
         }
-        self.on_executor(admission).await
+        self.run_on_executor(admission).await
     }
 
-    /// Waits until the job is written down; `false` when it cannot be.
-    async fn is_written(&mut self) -> bool {
-        match &mut self.written {
-            Some(written) => {
-                let is_written = written.await.is_ok();
-                self.written = None;
-                is_written
+    /// Waits until the insert of the job is committed; `false` when it failed.
+    async fn is_inserted(&mut self) -> bool {
+        match &mut self.insert {
+            Some(insert) => {
+                let is_inserted = insert.await.is_ok();
+                self.insert = None;
+                is_inserted
             }
             None => true,
         }
     }
 
-    /// A place in the line again, as soon as there is one; refused only when the model is not offered any more.
-    fn line_again(&self) -> BoxFuture<Result<Box<dyn Admission>, Refusal>> {
+    /// Another admission, as soon as there is one; refused only when the model is no longer served.
+    fn readmission(&self) -> BoxFuture<Result<Box<dyn Admission>, Refusal>> {
+        let model = &self.service.model;
         let (own, succession, account) = (
-            Arc::clone(&self.deps.executor),
-            self.succession.clone(),
+            Arc::clone(&model.executor),
+            model.succession.clone(),
             self.job.account().clone(),
         );
         Box::pin(async move {
             loop {
-                tokio::time::sleep(LINE_AGAIN).await;
+                tokio::time::sleep(READMIT_AFTER).await;
                 let executor = succession.executor(&own).ok_or(Refusal::NotReady {
                     health: Health::Unknown,
                 })?;
                 match executor.admit(&account, WaitPolicy::Unbounded) {
                     Ok(Admitted::Now(admission)) => return Ok(admission),
-                    Ok(Admitted::Queued(place)) => match place.await {
+                    Ok(Admitted::Queued(pending)) => match pending.await {
                         Ok(admission) => return Ok(admission),
                         Err(_) => continue,
                     },
@@ -202,81 +193,79 @@ impl Tracker {
         })
     }
 
-    /// Hands the job to the model, and notes that. `None` when it turns out that the job was never accepted.
+    /// Starts the job on the executor and records that. `None` when its insert failed.
     async fn start(&mut self, admission: Box<dyn Admission>) -> Option<StartedRun> {
         let began_at = self.began_at.unwrap_or_else(|| self.job.begins_at());
-        let Some(mut written) = self.written.take() else {
-            let begin_write = self.note_begin(began_at).await;
+        let Some(mut insert) = self.insert.take() else {
+            let begin_write = self.record_begin(began_at).await;
             return Some(StartedRun {
                 running: admission.start(self.work.clone()).await,
                 begin_write,
-                said: None,
+                first_event: None,
             });
         };
         let mut running = admission.start(self.work.clone()).await;
-        let mut said = None;
-        let is_written = loop {
+        let mut first_event = None;
+        let is_inserted = loop {
             tokio::select! {
                 biased;
-                // The model gets its work by this; what it says first is kept until somebody may hear it.
-                event = running.next(), if said.is_none() => said = Some(event),
-                written = &mut written => break written.is_ok(),
+                // Polling sends the work to the model; its first event is kept until it may be published.
+                event = running.next(), if first_event.is_none() => first_event = Some(event),
+                inserted = &mut insert => break inserted.is_ok(),
             }
         };
-        if !is_written {
-            if !matches!(said, Some(Event::Ended(_))) {
+        if !is_inserted {
+            if !matches!(first_event, Some(Event::Ended(_))) {
                 abandon(running).await;
             }
             return None;
         }
-        let begin_write = self.note_begin(began_at).await;
+        let begin_write = self.record_begin(began_at).await;
         Some(StartedRun {
             running,
             begin_write,
-            said,
+            first_event,
         })
     }
 
-    async fn note_begin(&mut self, began_at: Timestamp) -> Option<BeginWrite> {
+    async fn record_begin(&mut self, began_at: Timestamp) -> Option<BeginWrite> {
         let begin_write = match &mut self.recorder {
             Some(recorder) => Some(recorder.begin(&self.job, began_at).await),
             None => None,
         };
         self.job.begin(began_at);
-        self.metrics.began(self.job.waited(began_at));
-        if let Some(hook) = &mut self.hook {
-            hook.start();
+        self.service.model.metrics.began(self.job.waited(began_at));
+        if let Some(webhook) = &mut self.webhook {
+            webhook.start();
         }
         begin_write
     }
 
-    async fn on_executor(&mut self, admission: Box<dyn Admission>) -> Option<TerminalState> {
+    async fn run_on_executor(&mut self, admission: Box<dyn Admission>) -> Option<TerminalState> {
         let StartedRun {
             mut running,
             begin_write,
-            mut said,
+            mut first_event,
         } = self.start(admission).await?;
-        let (mut unrecorded_begin, noted) = (
-            begin_write == Some(BeginWrite::Deferred),
-            tokio::time::sleep(WRITE_BEGIN_AFTER),
-        );
+        let mut begin_is_unwritten = begin_write == Some(BeginWrite::Deferred);
+        let write_begin = tokio::time::sleep(WRITE_BEGIN_AFTER);
         let stopped = self.deadlines.while_running(self.job.cancel_token());
-        tokio::pin!(stopped, noted);
-        let mut asked: Option<StopReason> = None;
+        tokio::pin!(stopped, write_begin);
+        let mut stop_reason: Option<StopReason> = None;
         let mut values = 0usize;
         loop {
             let event = tokio::select! {
                 biased;
-                stop = &mut stopped, if asked.is_none() => {
-                    asked = Some(stop);
-                    if !matches!(said, Some(Event::Ended(_))) {
+                stop = &mut stopped, if stop_reason.is_none() => {
+                    stop_reason = Some(stop);
+                    if !matches!(first_event, Some(Event::Ended(_))) {
                         running.cancel();
                     }
                     continue;
                 }
-                event = next_of(&mut running, &mut said) => event,
-                () = &mut noted, if unrecorded_begin => {
-                    unrecorded_begin = false;
+                event = next_event(&mut running, &mut first_event) => event,
+                () = &mut write_begin, if begin_is_unwritten => {
+                    begin_is_unwritten = false;
                     if let Some(recorder) = &mut self.recorder {
                         recorder.write_begin(&self.job);
                     }
@@ -284,53 +273,46 @@ impl Tracker {
                 }
             };
             match event {
-                Event::Log { source, text } => {
-                    let text = the_one_before(Planted::ForeignLogs, &text).unwrap_or(text);
-                    tracing::info!(target: "model", job = %self.job.id(), "{}", text.trim_end());
-                    let mark = self.job.log(source, &text);
-                    if let Some(hook) = &mut self.hook {
-                        hook.logs(mark);
-                    }
-                }
+                Event::Log { source, text } => self.log(source, text),
                 Event::Metric(metric) => self.job.metric(metric),
                 Event::Output(value) => {
-                    let given = tokio::select! {
+                    let added = tokio::select! {
                         biased;
-                        stop = &mut stopped, if asked.is_none() => Err(stop.terminal()),
-                        given = self.give(value) => given.map_err(TerminalState::Failed),
+                        stop = &mut stopped, if stop_reason.is_none() => Err(stop.terminal()),
+                        added = self.add_output(value) => added.map_err(TerminalState::Failed),
                     };
-                    if let Err(terminal) = given {
+                    if let Err(terminal) = added {
                         abandon(running).await;
                         return Some(terminal);
                     }
-                    if values.is_multiple_of(VALUES_PER_TURN) {
-                        // Those who read the stream run on this thread: they get the first value before
-                        // the second is looked at.
+                    if values.is_multiple_of(VALUES_PER_YIELD) {
+                        // Readers of the stream run on this thread: they get the first value before the
+                        // second one is processed.
                         tokio::task::yield_now().await;
                     }
                     values += 1;
                 }
                 Event::Ended(outcome) => {
-                    let given = match asked {
-                        // Once it was told to stop it counts as stopped, whatever its code made of that.
+                    let output = match stop_reason {
+                        // A job that was told to stop counts as stopped, whatever its code did then.
                         Some(stop) => Err(stop.terminal()),
                         None => tokio::select! {
                             biased;
                             stop = &mut stopped, if has_files(&outcome) => Err(stop.terminal()),
-                            given = self.given(outcome) => given,
+                            output = self.final_output(outcome) => output,
                         },
                     };
-                    let terminal = match given {
+                    let terminal = match output {
                         Ok(output) => self.conclude(output).await,
                         Err(terminal) => terminal,
                     };
-                    // The slot is free before anybody can see the end.
                     if planted(Planted::LeakedPermit)
                         && matches!(terminal, TerminalState::Failed(_))
                     {
                         std::mem::forget(running);
                         return Some(terminal);
                     }
+                    // The slot is free before a client can see the end.
                     drop(running);
                     return Some(terminal);
                 }
@@ -338,52 +320,61 @@ impl Tracker {
         }
     }
 
-    /// What the model returned, or how else it ended.
-    async fn given(&mut self, outcome: Outcome) -> Result<Option<bytes::Bytes>, TerminalState> {
+    fn log(&mut self, source: LogSource, text: String) {
+        let text = the_one_before(Planted::ForeignLogs, &text).unwrap_or(text);
+        tracing::info!(target: "model", job = %self.job.id(), "{}", text.trim_end());
+        let mark = self.job.log(source, &text);
+        if let Some(webhook) = &mut self.webhook {
+            webhook.logs(mark);
+        }
+    }
+
+    /// The value that the model returned, or how else it ended.
+    async fn final_output(&mut self, outcome: Outcome) -> Result<Option<Bytes>, TerminalState> {
         match outcome {
             Outcome::Succeeded { output: None } => Ok(None),
             Outcome::Succeeded {
                 output: Some(value),
-            } => self
-                .settle(value)
-                .await
-                .map(Some)
-                .map_err(TerminalState::Failed),
+            } => {
+                let output = self.publish_files(value).await;
+                output.map(Some).map_err(TerminalState::Failed)
+            }
             Outcome::Failed { .. } if planted_now_and_then(Planted::FalseSuccess) => Ok(None),
             Outcome::Failed { error } => Err(TerminalState::Failed(error)),
             Outcome::Canceled => Err(TerminalState::Canceled),
         }
     }
 
-    /// Cannot be stopped any more: a version that was made is not taken back.
-    async fn conclude(&mut self, output: Option<bytes::Bytes>) -> TerminalState {
+    /// Not cancellable: a version made from a training is not undone.
+    async fn conclude(&mut self, output: Option<Bytes>) -> TerminalState {
         let Some(output) = output else {
             return TerminalState::Succeeded;
         };
-        let output =
-            match attach_version(&self.maker, &self.job, self.destination.as_deref(), output).await
-            {
-                Ok(output) => output,
-                Err(error) => return TerminalState::Failed(error),
-            };
+        let maker = &self.service.shared().version_maker;
+        let attached = attach_version(maker, &self.job, self.destination.as_deref(), output).await;
+        let output = match attached {
+            Ok(output) => output,
+            Err(error) => return TerminalState::Failed(error),
+        };
         match self.job.returned(output) {
             Ok(mark) => {
-                self.tell_output(mark);
+                self.notify_output(mark);
                 TerminalState::Succeeded
             }
             Err(error) => TerminalState::Failed(error.to_string()),
         }
     }
 
-    /// A value that a generator yielded.
-    async fn give(&mut self, value: OutputValue) -> Result<(), String> {
-        let json = self.settle(value).await?;
+    /// Adds a value that a generator yielded.
+    async fn add_output(&mut self, value: OutputValue) -> Result<(), String> {
+        let json = self.publish_files(value).await?;
         let mark = self.job.output(json).map_err(|error| error.to_string())?;
-        self.tell_output(mark);
+        self.notify_output(mark);
         Ok(())
     }
 
-    async fn settle(&mut self, value: OutputValue) -> Result<bytes::Bytes, String> {
+    /// The JSON of a value, with a URL in the place of each file.
+    async fn publish_files(&mut self, value: OutputValue) -> Result<Bytes, String> {
         if value.files.is_empty() {
             if planted(Planted::ForeignOutput)
                 && let Some(other) = the_one_before(
@@ -402,43 +393,36 @@ impl Tracker {
         let owner = OutputOwner {
             account: self.job.account(),
             id: self.job.id(),
-            api: self.job.api(),
+            policy: self.job.policies().output_files,
         };
-        self.deps
-            .files
-            .settle(value, owner, &self.work.scratch)
-            .await
+        let files = &self.service.shared().deps.files;
+        files.publish(value, owner, &self.work.scratch).await
     }
 
-    fn tell_output(&mut self, mark: crate::job::HistoryMark) {
-        if let Some(hook) = &mut self.hook {
-            hook.output(mark);
+    fn notify_output(&mut self, mark: HistoryMark) {
+        if let Some(webhook) = &mut self.webhook {
+            webhook.output(mark);
         }
     }
 }
 
-/// Whether the end takes time: what the model returned without files is not thrown away by a late cancel.
+/// Whether publishing the output takes time. An output without files is not discarded by a late cancel.
 fn has_files(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Succeeded { output: Some(value) } if !value.files.is_empty())
 }
 
-/// Waits until a job that stands in the line is left to the next server.
-async fn left_behind(at: Option<CancellationToken>) {
-    match at {
+/// Waits until a waiting job is left to the next server process.
+async fn left_to_next_server(closing: Option<CancellationToken>) {
+    match closing {
         Some(closing) => closing.cancelled().await,
         None => std::future::pending().await,
     }
 }
 
-/// The line was sent away while the job stood in it.
-fn late_refusal(refusal: &Refusal) -> String {
-    format!("the job could not be started: {refusal}")
-}
-
-async fn remove(folder: PathBuf) {
-    if let Err(error) = tokio::fs::remove_dir_all(&folder).await
+async fn remove_scratch(directory: PathBuf) {
+    if let Err(error) = tokio::fs::remove_dir_all(&directory).await
         && error.kind() != std::io::ErrorKind::NotFound
     {
-        tracing::warn!(folder = %folder.display(), %error, "could not remove a job's files");
+        tracing::warn!(directory = %directory.display(), %error, "failed to remove scratch directory of job");
     }
 }

@@ -1,72 +1,67 @@
-//! Taking a job in: look whether it is known, check it, give it a place, write it down, let it run.
+//! Accepts a job: finds an existing one with its id, validates the input, reserves a slot or a place in
+//! the queue, records the job, and starts its tracker.
 
+mod prepare;
 mod submission;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
-use tidegate_core::health::Health;
 use tidegate_core::planted::{Planted, planted, planted_now_and_then};
-use tidegate_core::port::{Admitted, BoxFuture, WaitPolicy};
-use tidegate_core::record::{Api, JobSpec};
+use tidegate_core::port::{Admitted, BoxFuture};
+use tidegate_core::record::JobSpec;
 use tidegate_core::store::{Inserted, Store, StoreError};
-use tidegate_core::{JobId, JobKind, Refusal, Work, chain};
+use tidegate_core::{Refusal, Work, chain};
+use tokio::sync::oneshot;
 
 use crate::audit;
-use crate::input::{Checked, ModelSchema};
-use crate::job::{Job, NewJob, now};
-use crate::job_service::{Inner, JobService};
-use crate::random;
+use crate::job::Job;
+use crate::job_service::JobService;
 use crate::run::deadlines::Deadlines;
 use crate::run::recorder::{BeginWrite, Caller, JobRecorder};
 use crate::run::tracker::Tracker;
-use crate::run_blocking::run_blocking_if_large;
 use crate::waiting::claims::ClaimGuard;
-use crate::waiting::input_memory::InputPlace;
-use crate::waiting::waiting_jobs::FromPreviousRun;
-use crate::webhook::{Webhook, WebhookSender};
-pub use submission::{OnDuplicateId, ResponseMode, Submission, Submitted, Ticket};
-use tokio::sync::oneshot;
+use crate::webhook::WebhookSender;
+use prepare::{Placement, Preparation, replay_existing};
 
-/// How many jobs of one account may wait for a model: what is not their inputs is held in memory.
-const MAX_WAITING: usize = 1_000_000;
+pub(crate) use prepare::PreparedJob;
+pub use submission::{OnDuplicateId, ResponseMode, Submission, Submitted, Ticket};
 
 impl JobService {
-    /// Takes a job in, shows the one that is meant, or refuses. One that somebody may come back for is
-    /// written down first; for the others nothing here waits.
+    /// Accepts a job, returns the existing one with its id, or refuses. A job that its client may ask
+    /// for later is recorded first; for other jobs nothing here waits.
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, Refusal> {
         let api = submission.api;
-        match self.accept_or_reject(submission).await {
+        match self.submit_uncounted(submission).await {
             Ok(Submitted::Running(job)) => Ok(Submitted::Running(self.with_input(job).await)),
             Ok(submitted) => Ok(submitted),
             Err(refusal) => {
-                self.inner.metrics.refused(api, &refusal);
+                self.model.metrics.refused(api, &refusal);
                 Err(refusal)
             }
         }
     }
 
-    async fn accept_or_reject(&self, submission: Submission) -> Result<Submitted, Refusal> {
-        match &self.inner.deps.store {
+    async fn submit_uncounted(&self, submission: Submission) -> Result<Submitted, Refusal> {
+        match self.store() {
             Some(store) if submission.is_recorded() && !planted(Planted::UnwrittenJob) => {
-                // A task of its own: a caller that leaves while it is written down must not leave a job
-                // behind that is known and never run.
-                let (jobs, store) = (self.clone(), Arc::clone(store));
+                // A task of its own: a client that disconnects during the insert must not leave a job
+                // behind that is registered and never run.
+                let (service, store) = (self.clone(), Arc::clone(store));
                 let submitting = self
-                    .inner
+                    .model
                     .tasks
-                    .spawn(async move { jobs.submit_recorded(store, submission).await });
+                    .spawn(async move { service.submit_recorded(store, submission).await });
                 submitting.await.unwrap_or(Err(Refusal::StoreUnavailable))
             }
             Some(_) | None => {
-                // Until the job has its own place among the tasks, closing waits for this call.
-                let _counted = self.inner.tasks.token();
+                // Closing waits for this call until the job has a task of its own.
+                let _counted = self.model.tasks.token();
                 match self.prepare(submission)? {
-                    Preparation::Known(submitted) => Ok(submitted),
-                    Preparation::New(prepared, place) => {
-                        Ok(self.accept(prepared, place, None).await)
+                    Preparation::Existing(submitted) => Ok(submitted),
+                    Preparation::New(prepared, placement) => {
+                        Ok(self.accept(prepared, placement, None).await)
                     }
                 }
             }
@@ -78,12 +73,16 @@ impl JobService {
         store: Arc<dyn Store>,
         submission: Submission,
     ) -> Result<Submitted, Refusal> {
-        let _counted = self.inner.tasks.token();
+        let _counted = self.model.tasks.token();
         if let Some(id) = submission
             .id
             .as_ref()
-            .filter(|_| submission.replay == OnDuplicateId::Answer)
-            && self.inner.registry.get(&submission.account, id).is_none()
+            .filter(|_| submission.on_duplicate == OnDuplicateId::Answer)
+            && self
+                .shared()
+                .registry
+                .get(&submission.account, id)
+                .is_none()
             && let Some(record) = store
                 .get(&submission.account, id)
                 .await
@@ -91,63 +90,63 @@ impl JobService {
         {
             return self.replay(Arc::new(Job::restored(record)), &submission);
         }
-        let (replay, api, named) = (submission.replay, submission.api, submission.id.is_some());
-        let (prepared, place) = match self.prepare(submission)? {
-            Preparation::Known(submitted) => return Ok(submitted),
-            Preparation::New(prepared, place) => (prepared, place),
+        let (on_duplicate, has_id) = (submission.on_duplicate, submission.id.is_some());
+        let (prepared, placement) = match self.prepare(submission)? {
+            Preparation::Existing(submitted) => return Ok(submitted),
+            Preparation::New(prepared, placement) => (prepared, placement),
         };
-        let spec = self.spec(&prepared, api);
-        let place = match place {
+        let spec = spec(&prepared);
+        let placement = match placement {
             Placement::Admitted(admitted @ Admitted::Now(_))
-                if !named && self.may_begin_before_insert(&prepared) =>
+                if !has_id && self.may_begin_before_insert(&prepared) =>
             {
                 return self
                     .begin_during_insert(store, prepared, admitted, spec)
                     .await;
             }
-            place => place,
+            placement => placement,
         };
-        // A new request may take the id of one that is over.
-        let inserted = match replay {
+        // A new request may take the id of a job that has ended.
+        let inserted = match on_duplicate {
             OnDuplicateId::Answer => store.insert(spec).await,
             OnDuplicateId::Refuse => store.replace(spec).await,
         };
         match inserted {
             Ok(Inserted::New) => {}
             Ok(Inserted::Known(record)) => {
-                self.inner.registry.forget(&prepared.job);
-                let known = Arc::new(Job::restored(*record));
-                return match replay {
-                    OnDuplicateId::Answer => replay_known(known, &prepared.checked.json),
-                    OnDuplicateId::Refuse => Err(Refusal::IdInUse(known.id().clone())),
+                self.shared().registry.forget(&prepared.job);
+                let existing = Arc::new(Job::restored(*record));
+                return match on_duplicate {
+                    OnDuplicateId::Answer => replay_existing(existing, &prepared.checked.json),
+                    OnDuplicateId::Refuse => Err(Refusal::IdInUse(existing.id().clone())),
                 };
             }
             Err(error) => {
-                self.inner.registry.forget(&prepared.job);
+                self.shared().registry.forget(&prepared.job);
                 return Err(store_refusal(error));
             }
         }
-        self.inner
+        self.model
             .last_insert_failed
             .store(false, Ordering::Relaxed);
-        Ok(self.accept(prepared, place, Some((store, 0))).await)
+        Ok(self.accept(prepared, placement, Some((store, 0))).await)
     }
 
-    /// Whether the model may begin with a job that is not written down yet. Nobody knows of the job before it is: if
-    /// the server dies first, it was never accepted. One that must not run twice waits; and all do while the store
-    /// takes nothing, or the model would work for nobody.
+    /// Whether the model may begin a job that is not recorded yet. No client knows of the job until it
+    /// is: if the server dies first, the job was never accepted. A job that must not run twice waits for
+    /// the insert; so do all jobs while the store rejects inserts, or the model would work in vain.
     fn may_begin_before_insert(&self, prepared: &PreparedJob) -> bool {
-        let keeps = !self.inner.last_insert_failed.load(Ordering::Relaxed);
-        // Files would be fetched from somebody who was not to be called yet.
-        let alone = prepared.checked.files.is_empty();
-        keeps
-            && alone
-            && prepared.delivery == ResponseMode::Async
-            && self.inner.begin_write() == BeginWrite::Deferred
+        let store_works = !self.model.last_insert_failed.load(Ordering::Relaxed);
+        // Files of the input would be downloaded for a job that may not be accepted.
+        let has_no_files = prepared.checked.files.is_empty();
+        store_works
+            && has_no_files
+            && prepared.response_mode == ResponseMode::Async
+            && self.model.begin_write() == BeginWrite::Deferred
     }
 
-    /// Lets a job begin while it is written down: the disk is slower than the model's first step. Until it is
-    /// written, nothing that it does is told to anybody.
+    /// Starts a job while it is inserted: the disk is slower than the model's first step. Until the
+    /// insert is committed, nothing that the job does is visible.
     async fn begin_during_insert(
         &self,
         store: Arc<dyn Store>,
@@ -156,256 +155,97 @@ impl JobService {
         spec: JobSpec,
     ) -> Result<Submitted, Refusal> {
         let job = Arc::clone(&prepared.job);
-        let (tell, written) = oneshot::channel();
+        let (committed, insert) = oneshot::channel();
         let mut tracker = self.tracker(prepared, Some((Arc::clone(&store), 0)), None);
-        tracker.written = Some(written);
-        self.inner.tasks.spawn(tracker.run(admitted));
+        tracker.insert = Some(insert);
+        self.model.tasks.spawn(tracker.run(admitted));
         match store.insert(spec).await {
             Ok(Inserted::New) => {}
-            // Its id was made a moment ago.
+            // The id is random, so this does not happen in practice.
             Ok(Inserted::Known(_)) => return Err(Refusal::IdInUse(job.id().clone())),
             Err(error) => {
-                self.inner.last_insert_failed.store(true, Ordering::Relaxed);
+                self.model.last_insert_failed.store(true, Ordering::Relaxed);
                 return Err(store_refusal(error));
             }
         }
         audit::created(&job);
-        self.inner.metrics.accepted(job.api(), job.kind());
-        // A tracker that is gone has nothing to hear.
-        tell.send(()).ok();
+        self.model.metrics.accepted(job.api(), job.kind());
+        // Fails when the tracker has ended, which needs no message.
+        committed.send(()).ok();
         Ok(Submitted::New(Ticket {
             job,
             tracker: None,
-            tasks: self.inner.tasks.clone(),
+            tasks: self.model.tasks.clone(),
             cancel_on_drop: false,
             reader: None,
         }))
     }
 
-    /// Everything up to the point where the job begins to exist for others.
-    fn prepare(&self, submission: Submission) -> Result<Preparation, Refusal> {
-        let inner = &*self.inner;
-        if let Some(known) = submission
-            .id
-            .as_ref()
-            .filter(|_| submission.replay == OnDuplicateId::Answer)
-            .and_then(|id| inner.registry.get(&submission.account, id))
-        {
-            return self.replay(known, &submission).map(Preparation::Known);
-        }
-        let schema = match submission.api {
-            // It is refused until the model is loaded, and its input is of no interest until then.
-            Api::Cog => self.schema(),
-            Api::Replicate | Api::Runpod => self.description(),
-        };
-        if submission.delivery == ResponseMode::Stream
-            && !schema.as_ref().is_some_and(|schema| schema.streaming)
-        {
-            return Err(Refusal::NotStreaming);
-        }
-        if schema.is_none() && submission.api != Api::Cog {
-            match inner.deps.executor.report().health {
-                // Workers elsewhere say nothing about what they take.
-                Health::Ready | Health::Busy => {}
-                // It would wait in the line until the model is ready, and nobody would have looked at it.
-                health @ (Health::Unknown
-                | Health::Starting
-                | Health::SetupFailed
-                | Health::Defunct) => {
-                    return Err(Refusal::NotReady { health });
-                }
-            }
-        }
-        let checked = self.check(schema.as_deref(), &submission)?;
-        if inner.closing.is_cancelled() {
-            return Err(Refusal::Closing);
-        }
-        inner.deps.room_for(&checked)?;
-        let place = match submission.api {
-            Api::Cog => Placement::Admitted(
-                inner
-                    .deps
-                    .executor
-                    .admit(&submission.account, WaitPolicy::Bounded)?,
-            ),
-            // Whoever comes by an API of a queue expects one.
-            Api::Replicate | Api::Runpod => self.placement_in_queue(&submission, &checked)?,
-        };
-        if planted(Planted::LeakedDescriptor) {
-            std::mem::forget(std::fs::File::open("/dev/null"));
-        }
-        let history = schema
-            .filter(|schema| schema.streaming)
-            .map(|_| inner.stream_history);
-        let deadline = submission
-            .deadline
-            .and_then(|after| tokio::time::Instant::now().checked_add(after));
-        let created_at = now();
-        let job = Arc::new(Job::new(NewJob {
-            account: submission.account,
-            id: submission.id.unwrap_or_else(|| {
-                JobId::from_random(
-                    random::bits()
-                        & if planted(Planted::RepeatedId) {
-                            0xff
-                        } else {
-                            u128::MAX
-                        },
-                )
-            }),
-            kind: submission.kind,
-            api: submission.api,
-            target: inner.target_of(submission.deployment),
-            created_at,
-            deadline: submission
-                .deadline
-                .and_then(|after| created_at.checked_add(after).ok()),
-            hook: submission
-                .webhook
-                .as_ref()
-                .map(|webhook| Arc::new(webhook.to_hook())),
-            input: checked.json.clone(),
-            secrets: checked.secrets.clone(),
-            for_readers: submission.delivery == ResponseMode::Stream,
-            history,
-            max_output: inner.max_output,
-        }));
-        if let Err(known) = inner.registry.insert(Arc::clone(&job), submission.replay) {
-            // Dropping the place gives the slot back.
-            return match submission.replay {
-                OnDuplicateId::Answer => replay_known(known, &checked.json).map(Preparation::Known),
-                OnDuplicateId::Refuse => Err(Refusal::IdInUse(known.id().clone())),
-            };
-        }
-        let Submission {
-            context,
-            webhook,
-            delivery,
-            destination,
-            ..
-        } = submission;
-        Ok(Preparation::New(
-            PreparedJob {
-                job,
-                checked,
-                context,
-                destination,
-                webhook,
-                delivery,
-                deadline,
-                previous_run: None,
-            },
-            place,
-        ))
-    }
-
-    /// A slot if one is free and nobody waits for it; else a place in the line of the model.
-    fn placement_in_queue(
-        &self,
-        submission: &Submission,
-        checked: &Checked,
-    ) -> Result<Placement, Refusal> {
-        let Inner {
-            deps,
-            waiting_jobs,
-            line,
-            ..
-        } = &*self.inner;
-        let account = &submission.account;
-        if waiting_jobs.is_empty(line)
-            && let Ok(now @ Admitted::Now(_)) = deps.executor.admit(account, WaitPolicy::NoWait)
-        {
-            return Ok(Placement::Admitted(now));
-        }
-        deps.executor.accepts()?;
-        if waiting_jobs.count(line, account) >= MAX_WAITING {
-            return Err(Refusal::AtCapacity);
-        }
-        if deps.store.is_some() && submission.delivery == ResponseMode::Async {
-            return Ok(Placement::Queue(
-                waiting_jobs.memory.reserve_recorded(checked.weight()),
-            ));
-        }
-        waiting_jobs
-            .memory
-            .reserve_unrecorded(checked.weight())
-            .map(Placement::Queue)
-            .ok_or(Refusal::AtCapacity)
-    }
-
-    /// Lets a job run, now or when its turn comes.
+    /// Starts a job, or puts it in the queue.
     async fn accept(
         &self,
         prepared: PreparedJob,
-        place: Placement,
-        kept: Option<(Arc<dyn Store>, u32)>,
+        placement: Placement,
+        recorded: Option<(Arc<dyn Store>, u32)>,
     ) -> Submitted {
-        let inner = &*self.inner;
-        let (job, delivery) = (Arc::clone(&prepared.job), prepared.delivery);
+        let (job, response_mode) = (Arc::clone(&prepared.job), prepared.response_mode);
         audit::created(&job);
-        inner.metrics.accepted(job.api(), job.kind());
-        // Before the tracker runs, so that nothing is missed.
-        let reader = if delivery == ResponseMode::Stream {
+        self.model.metrics.accepted(job.api(), job.kind());
+        // Before the tracker runs, so that the reader misses nothing.
+        let reader = if response_mode == ResponseMode::Stream {
             job.follow().ok()
         } else {
             None
         };
-        let waits = delivery == ResponseMode::Wait;
+        let caller_waits = response_mode == ResponseMode::Wait;
         let mut tracker: Option<BoxFuture<()>> = None;
-        match place {
-            _ if planted_now_and_then(Planted::ForgottenJob) && !waits => {}
-            Placement::Queue(place) => self.enqueue(prepared, place, kept).await,
+        match placement {
+            _ if planted_now_and_then(Planted::ForgottenJob) && !caller_waits => {}
+            Placement::Queue(location) => self.enqueue(prepared, location, recorded).await,
             Placement::Admitted(admitted) => {
-                let run = self.tracker(prepared, kept, None).run(admitted);
-                if waits {
-                    tracker = Some(Box::pin(inner.tasks.track_future(run)));
+                let run = self.tracker(prepared, recorded, None).run(admitted);
+                if caller_waits {
+                    tracker = Some(Box::pin(self.model.tasks.track_future(run)));
                 } else {
-                    inner.tasks.spawn(run);
+                    self.model.tasks.spawn(run);
                 }
             }
         }
         Submitted::New(Ticket {
             job,
             tracker,
-            tasks: inner.tasks.clone(),
-            cancel_on_drop: waits,
+            tasks: self.model.tasks.clone(),
+            cancel_on_drop: caller_waits,
             reader,
         })
     }
 
-    /// The task of a job. `claim` is its entry, if it stood in a line.
+    /// Creates the tracker of a job. `recorded` is its store and how often it was started before;
+    /// `claim` is its queue entry, if it was queued.
     pub(crate) fn tracker(
         &self,
         prepared: PreparedJob,
-        kept: Option<(Arc<dyn Store>, u32)>,
+        recorded: Option<(Arc<dyn Store>, u32)>,
         claim: Option<ClaimGuard>,
     ) -> Tracker {
-        let inner = &*self.inner;
         let PreparedJob {
             job,
             checked,
             context,
             destination,
             webhook,
-            delivery,
+            response_mode,
             deadline,
-            previous_run: _,
+            ..
         } = prepared;
-        let waits = if delivery == ResponseMode::Async {
+        let caller = if response_mode == ResponseMode::Async {
             Caller::Detached
         } else {
             Caller::Waiting
         };
-        let kept = kept.map(|(store, attempt)| {
-            Box::new(JobRecorder::new(
-                store,
-                webhook.as_ref(),
-                attempt,
-                inner.begin_write(),
-                waits,
-                inner.closing.clone(),
-            ))
-        });
+        let recorder = recorded
+            .map(|(store, attempt)| self.recorder(store, attempt, webhook.as_ref(), caller))
+            .map(Box::new);
         Tracker {
             work: Work {
                 id: job.id().clone(),
@@ -413,146 +253,76 @@ impl JobService {
                 input: checked.json,
                 files: BTreeMap::new(),
                 context,
-                scratch: (inner.deps.scratch)(),
+                scratch: (self.shared().deps.scratch)(),
             },
-            addresses: checked.files,
+            input_files: checked.files,
             destination,
-            hook: webhook
-                .map(|webhook| WebhookSender::spawn(&inner.senders, webhook, Arc::clone(&job))),
-            deps: Arc::clone(&inner.deps),
-            maker: Arc::clone(&inner.maker),
-            succession: inner.succession.clone(),
-            registry: Arc::clone(&inner.registry),
-            metrics: Arc::clone(&inner.metrics),
-            recorder: kept,
+            webhook: webhook.map(|webhook| {
+                WebhookSender::spawn(&self.model.senders, webhook, Arc::clone(&job))
+            }),
+            recorder,
             deadlines: Deadlines {
                 at: deadline,
-                run: inner.job_timeout,
+                run: self.shared().settings.job_timeout,
             },
             scratch_used: false,
-            written: None,
+            insert: None,
             began_at: None,
             claim,
             job,
+            service: self.clone(),
         }
     }
 
-    /// What is written down about a new job.
-    fn spec(&self, prepared: &PreparedJob, api: Api) -> JobSpec {
-        let job = &prepared.job;
-        JobSpec {
-            id: job.id().clone(),
-            account: job.account().clone(),
-            kind: job.kind(),
-            target: job.target().clone(),
-            input: prepared.checked.json.clone(),
-            files: prepared
-                .checked
-                .files
-                .iter()
-                .map(|(pointer, _)| pointer.clone())
-                .collect(),
-            secrets: prepared.checked.secrets.clone(),
-            context: prepared.context.clone(),
-            destination: prepared.destination.clone(),
-            hook: job.hook().cloned(),
-            api,
-            deadline: job.deadline(),
-            created_at: job.created_at(),
-        }
-    }
-
-    fn replay(&self, known: Arc<Job>, submission: &Submission) -> Result<Submitted, Refusal> {
-        if !known.status().is_terminal() {
-            return Ok(Submitted::Running(known));
-        }
-        let checked = self.check(self.schema().as_deref(), submission)?;
-        replay_known(known, &checked.json)
-    }
-
-    fn check(
+    /// The recorder of a job that was started `attempt` times before.
+    pub(crate) fn recorder(
         &self,
-        schema: Option<&ModelSchema>,
-        submission: &Submission,
-    ) -> Result<Checked, Refusal> {
-        // Before the model is loaded nothing can be checked; it will be refused as not ready.
-        let Some(schema) = schema else {
-            return Ok(Checked::untouched(&submission.input));
-        };
-        let check = schema.check(match submission.kind {
-            JobKind::Prediction => self.inner.predictions_are,
-            JobKind::Training => JobKind::Training,
-        });
-        run_blocking_if_large(submission.input.len(), || {
-            check.check(
-                &submission.input,
-                &self.inner.deps.files,
-                &submission.account,
-            )
-        })
-        .map_err(Refusal::InvalidInput)
+        store: Arc<dyn Store>,
+        attempt: u32,
+        webhook: Option<&Arc<crate::Webhook>>,
+        caller: Caller,
+    ) -> JobRecorder {
+        let closing = self.shared().closing.clone();
+        JobRecorder::new(
+            store,
+            webhook,
+            attempt,
+            self.model.begin_write(),
+            caller,
+            closing,
+        )
     }
 }
 
-/// What came of looking at a submission.
-enum Preparation {
-    Known(Submitted),
-    New(PreparedJob, Placement),
+/// The record of a new job.
+fn spec(prepared: &PreparedJob) -> JobSpec {
+    let PreparedJob { job, checked, .. } = prepared;
+    let pointers = checked.files.iter().map(|(pointer, _)| pointer.clone());
+    JobSpec {
+        id: job.id().clone(),
+        account: job.account().clone(),
+        kind: job.kind(),
+        target: job.target().clone(),
+        input: checked.json.clone(),
+        files: pointers.collect(),
+        secrets: checked.secrets.clone(),
+        context: prepared.context.clone(),
+        destination: prepared.destination.clone(),
+        hook: job.hook().cloned(),
+        api: job.api(),
+        policies: job.policies(),
+        deadline: job.deadline(),
+        created_at: job.created_at(),
+    }
 }
 
-/// Where a job begins.
-enum Placement {
-    /// At the model, or in the short line in front of it.
-    Admitted(Admitted),
-    /// In the line that jobs wait in however long it takes.
-    Queue(InputPlace),
-}
-
-/// A job that is ready to run.
-pub(crate) struct PreparedJob {
-    pub(crate) job: Arc<Job>,
-    pub(crate) checked: Checked,
-    pub(crate) context: BTreeMap<String, String>,
-    /// Of a training: the model that what it gives becomes a version of.
-    pub(crate) destination: Option<String>,
-    pub(crate) webhook: Option<Arc<Webhook>>,
-    pub(crate) delivery: ResponseMode,
-    pub(crate) deadline: Option<tokio::time::Instant>,
-    /// Absent when this server has taken it in.
-    pub(crate) previous_run: Option<FromPreviousRun>,
-}
-
-/// The store did not take a job.
+/// The refusal for a job that the store did not accept.
 fn store_refusal(error: StoreError) -> Refusal {
-    tracing::error!(error = %chain(&error), "a job could not be written down and was refused");
+    tracing::error!(error = %chain(&error), "failed to record job, refused it");
     match error {
         StoreError::Full(_) => Refusal::NoSpace,
         StoreError::Unavailable(_) | StoreError::Corrupt(_) | StoreError::Invalid(_) => {
             Refusal::StoreUnavailable
         }
     }
-}
-
-/// What a request for a job that is known gets.
-fn replay_known(known: Arc<Job>, input: &Bytes) -> Result<Submitted, Refusal> {
-    if !known.status().is_terminal() {
-        Ok(Submitted::Running(known))
-    } else if known.is_without_data() || known.input().is_some_and(|known| same_json(input, known))
-    {
-        Ok(Submitted::Over(known))
-    } else {
-        Err(Refusal::InputDiffers(known.id().clone()))
-    }
-}
-
-fn same_json(a: &Bytes, b: &Bytes) -> bool {
-    a == b
-        || run_blocking_if_large(
-            a.len().max(b.len()),
-            || matches!((parsed(a), parsed(b)), (Some(a), Some(b)) if a == b),
-        )
-}
-
-fn parsed(json: &Bytes) -> Option<serde_json::Value> {
-    serde_json::from_slice(json).ok()
 }

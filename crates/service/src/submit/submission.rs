@@ -1,10 +1,11 @@
-//! What callers bring to the desk, and what they get for it.
+//! A request for a job, and what the caller gets for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tidegate_core::policy::JobPolicies;
 use tidegate_core::port::BoxFuture;
 use tidegate_core::record::{Api, DeploymentRef};
 use tidegate_core::{Account, JobId, JobKind};
@@ -14,79 +15,81 @@ use crate::job::Job;
 use crate::stream::StreamReader;
 use crate::webhook::Webhook;
 
-/// A job that somebody wants done.
+/// A request for a job.
 pub struct Submission {
-    /// Whose it will be.
+    /// The account that will own the job.
     pub account: Account,
-    /// The caller's own id for it.
+    /// The id chosen by the client, if any.
     pub id: Option<JobId>,
-    /// Which function.
+    /// Which function of the model to call.
     pub kind: JobKind,
     /// The input, one JSON text.
     pub input: Bytes,
-    /// Who else is told.
+    /// The webhook of the job.
     pub webhook: Option<Arc<Webhook>>,
-    /// Notes for the model.
+    /// Values passed to the model beside the input.
     pub context: BTreeMap<String, String>,
-    /// How the caller gets the answer.
-    pub delivery: ResponseMode,
-    /// What happens when the id is known already.
-    pub replay: OnDuplicateId,
-    /// The caller wants nothing of it any more after this time.
+    /// How the client gets the result.
+    pub response_mode: ResponseMode,
+    /// What happens when the id exists already.
+    pub on_duplicate: OnDuplicateId,
+    /// The job is stopped when it has not ended after this time.
     pub deadline: Option<Duration>,
-    /// In whose words it came.
+    /// The API that accepted the request, for metrics and rendering.
     pub api: Api,
-    /// The deployment that it came through.
+    /// How the job is treated where the APIs differ.
+    pub policies: JobPolicies,
+    /// The deployment that the request names.
     pub deployment: Option<DeploymentRef>,
-    /// Of a training: the model that what it gives becomes a version of, `owner/name`.
+    /// For a training: the model that gets a new version from its output, `owner/name`.
     pub destination: Option<String>,
 }
 
 impl Submission {
-    /// Whether somebody may come back for it: then it is written down.
+    /// Whether the client may ask for the job later: then it is recorded in the store.
     pub(crate) fn is_recorded(&self) -> bool {
-        self.delivery == ResponseMode::Async || self.id.is_some() || self.webhook.is_some()
+        self.response_mode == ResponseMode::Async || self.id.is_some() || self.webhook.is_some()
     }
 }
 
-/// How a caller gets the answer.
+/// How a client gets the result of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseMode {
-    /// Waits for it; the job is canceled when it leaves.
+    /// It waits; the job is canceled when it disconnects.
     Wait,
-    /// Comes back for it, or is told by webhook; the job goes on without it.
+    /// It polls or gets a webhook; the job runs without it.
     Async,
-    /// Follows the job; it is canceled when the last who follows leaves.
+    /// It reads the stream; the job is canceled when the last reader disconnects.
     Stream,
 }
 
-/// What happens when the id of a submission is known already.
+/// What happens when the id of a submission exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDuplicateId {
-    /// The same request again: show what became of it.
+    /// The same request again: the caller gets the existing job.
     Answer,
-    /// A new request: refused while the other runs.
+    /// A new request: refused while the other job runs.
     Refuse,
 }
 
-/// What became of a submission.
+/// The result of a submission.
 pub enum Submitted {
-    /// A new job runs.
+    /// A new job was accepted.
     New(Ticket),
-    /// A job with this id runs already.
+    /// A job with this id is running.
     Running(Arc<Job>),
-    /// A job with this id and input is over.
-    Over(Arc<Job>),
+    /// A job with this id and input has ended.
+    Ended(Arc<Job>),
 }
 
-/// A new job in the hands of its caller.
+/// A new job, held by its caller.
 pub struct Ticket {
     pub(crate) job: Arc<Job>,
-    /// The job's tracker, when the caller waits: it runs inside [`Ticket::ended`], so that the answer
-    /// comes without a change of task.
+    /// The job's tracker, when the caller waits: it runs inside [`Ticket::ended`], so that the result
+    /// arrives without a task switch.
     pub(crate) tracker: Option<BoxFuture<()>>,
     pub(crate) tasks: TaskTracker,
-    /// The caller waits: gone caller, gone job.
+    /// Whether the job is canceled when the caller drops the ticket.
     pub(crate) cancel_on_drop: bool,
     pub(crate) reader: Option<StreamReader>,
 }
@@ -97,7 +100,7 @@ impl Ticket {
         &self.job
     }
 
-    /// Waits until the job is over. A job that was submitted with [`ResponseMode::Wait`] runs in this call.
+    /// Waits until the job has ended. A job submitted with [`ResponseMode::Wait`] runs in this call.
     pub async fn ended(&mut self) {
         if let Some(tracker) = &mut self.tracker {
             tracker.await;
@@ -106,13 +109,13 @@ impl Ticket {
         self.job.ended().await;
     }
 
-    /// The job, which goes on by itself and whoever leaves.
+    /// The job, which now runs independently of the caller.
     pub fn detach(mut self) -> Arc<Job> {
         self.cancel_on_drop = false;
         Arc::clone(&self.job)
     }
 
-    /// The stream of a job that was submitted with [`ResponseMode::Stream`].
+    /// The stream of a job submitted with [`ResponseMode::Stream`].
     pub fn into_reader(mut self) -> Option<StreamReader> {
         self.reader.take()
     }
@@ -121,7 +124,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if self.cancel_on_drop {
-            // Nothing happens when it is over already, which is nearly always.
+            // Has no effect on a job that has ended, which is the usual case.
             self.job.cancel();
         }
         if let Some(tracker) = self.tracker.take() {

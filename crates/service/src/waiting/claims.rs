@@ -1,5 +1,5 @@
-//! The entries of lines that this process works on. They are renewed as long as somebody holds them, so that the
-//! queue gives them to nobody else.
+//! The queue entries that this process works on. The director renews them while their jobs run, so that
+//! the queue gives them to no other consumer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,18 +7,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidegate_core::queue::{Claim, Queue, QueueName};
 use tokio::sync::Notify;
 
-/// What is in hand, of all desks.
+/// The claims of this process, of all models.
 #[derive(Default)]
 pub(crate) struct ActiveClaims {
-    claims: Mutex<HashMap<(QueueName, String), Claim>>,
+    claims: Mutex<HashMap<ClaimKey, Claim>>,
 }
 
+/// A claim is identified by its queue and its ticket.
+type ClaimKey = (QueueName, String);
+
 impl ActiveClaims {
-    fn with<R>(&self, f: impl FnOnce(&mut HashMap<(QueueName, String), Claim>) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut HashMap<ClaimKey, Claim>) -> R) -> R {
         f(&mut self.claims.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes an entry in hand; `released` is told when that is over.
+    /// Adds a claim; `released` is notified when the guard is dropped.
     pub(crate) fn guard(
         self: &Arc<Self>,
         queue: Arc<dyn Queue>,
@@ -34,25 +37,25 @@ impl ActiveClaims {
         }
     }
 
-    /// What is in hand now.
+    /// All claims.
     pub(crate) fn all(&self) -> Vec<Claim> {
         self.with(|claims| claims.values().cloned().collect())
     }
 
-    /// What is in hand of a line.
-    pub(crate) fn of(&self, line: &QueueName) -> Vec<Claim> {
+    /// The claims on entries of one queue.
+    pub(crate) fn of(&self, queue: &QueueName) -> Vec<Claim> {
         self.with(|claims| {
             claims
                 .values()
-                .filter(|claim| claim.line == *line)
+                .filter(|claim| claim.line == *queue)
                 .cloned()
                 .collect()
         })
     }
 }
 
-/// An entry in hand. One that is dropped without being done stays in the queue: it is found there later, by another
-/// server if this one goes.
+/// A claimed queue entry. When it is dropped without an acknowledgement, the entry stays in the queue and
+/// is found there later, by another process if this one exits.
 pub(crate) struct ClaimGuard {
     claims: Arc<ActiveClaims>,
     queue: Arc<dyn Queue>,
@@ -61,11 +64,11 @@ pub(crate) struct ClaimGuard {
 }
 
 impl ClaimGuard {
-    /// The job is over, and that is written down.
+    /// Removes the entry: the end of its job is committed.
     pub(crate) async fn ack(self) {
         if let Err(error) = self.queue.ack(&self.claim).await {
-            // The entry is found again, and the record says that its job is over.
-            tracing::warn!(job = %self.claim.entry.id, %error, "a job that is over could not be taken out of its line");
+            // Upkeep finds the entry again and reads in the store that its job has ended.
+            tracing::warn!(job = %self.claim.entry.id, %error, "failed to acknowledge queue entry");
         }
     }
 }
@@ -77,6 +80,6 @@ impl Drop for ClaimGuard {
     }
 }
 
-fn key(claim: &Claim) -> (QueueName, String) {
+fn key(claim: &Claim) -> ClaimKey {
     (claim.line.clone(), claim.ticket.clone())
 }

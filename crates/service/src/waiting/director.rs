@@ -1,7 +1,7 @@
-//! Pulls jobs out of the line of a desk, as many as its executor has places for, and lets them run.
+//! Takes jobs from the queue of a model, as many as its executor has capacity for, and runs them.
 //!
-//! A place first, then a job: what is not taken can be taken by another, or canceled. There is one director for
-//! each desk that has ever had a job waiting.
+//! Capacity first, then a job: a job that is not taken can still be canceled, or taken by another
+//! consumer. Each service that has ever had a waiting job has one director task.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,31 +16,31 @@ use tidegate_core::queue::{Consumer, Priority, QueueEntry};
 use tidegate_core::store::Store;
 use tidegate_core::{Account, JobId, Refusal};
 
+use super::claims::ClaimGuard;
+use super::input_memory::InputLocation;
+use super::waiting_jobs::WaitingJob;
 use crate::job::Job;
-use crate::job_service::{Inner, JobService};
+use crate::job_service::{JobService, PerModel};
 use crate::submit::PreparedJob;
-use crate::waiting::claims::ClaimGuard;
-use crate::waiting::input_memory::InputPlace;
-use crate::waiting::waiting_jobs::WaitingJob;
 
-/// The pause after the executor had no place for anybody.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// How often is said that what is in hand is still worked on.
-const RENEW_EVERY: Duration = Duration::from_secs(2);
+/// The pause after the executor refused an admission, or the queue could not be read.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How often claims are renewed.
+const RENEW_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A place to run, as soon as there is one.
-type Place = BoxFuture<Result<Box<dyn Admission>, Refusal>>;
+/// An admission that becomes available later.
+type PendingAdmission = BoxFuture<Result<Box<dyn Admission>, Refusal>>;
 
 impl JobService {
-    /// Leaves a job in the line of this desk. It is known and written down already.
+    /// Puts a job in the queue of this model. The job is registered and recorded already.
     pub(crate) async fn enqueue(
         &self,
         prepared: PreparedJob,
-        place: InputPlace,
-        kept: Option<(Arc<dyn Store>, u32)>,
+        location: InputLocation,
+        recorded: Option<(Arc<dyn Store>, u32)>,
     ) {
         let priority = Priority::from_context(&prepared.context);
-        let waiting = WaitingJob::new(self.clone(), prepared, place, kept);
+        let waiting = WaitingJob::new(self.clone(), prepared, location, recorded);
         let job = Arc::clone(waiting.job());
         let entry = QueueEntry {
             account: job.account().clone(),
@@ -49,234 +49,246 @@ impl JobService {
             deadline: job.deadline(),
         };
         if job.input().is_none() {
-            // Before anybody can take it, who shows it with its input again.
-            self.inner.registry.show(&job);
+            // Before the job can be taken, which registers it with its input again.
+            self.shared().registry.update(&job);
         }
-        self.inner.waiting_jobs.insert(waiting);
-        if let Err(error) = self.inner.deps.queue.push(&self.inner.line, entry).await {
-            tracing::error!(job = %job.id(), %error, "a job is written down and cannot be put in its line; the next server finds it");
+        self.shared().waiting_jobs.insert(waiting);
+        let queue = &self.shared().deps.queue;
+        if let Err(error) = queue.push(&self.model.queue_name, entry).await {
+            tracing::error!(job = %job.id(), %error, "failed to enqueue recorded job, the next server process finds it");
         }
         if job.cancel_token().is_cancelled() {
-            // Somebody asked before it could be found here.
+            // It was canceled before it could be found among the waiting jobs.
             self.wake(&job);
         }
-        // After it is parked, so that a director that is about to leave sees the one or is replaced by the other.
-        if !self.inner.has_director.swap(true, Ordering::SeqCst) {
-            self.inner.tasks.spawn(direct(self.clone()));
+        // After the insert, so that a director that is about to exit either sees the job or is replaced.
+        if !self.model.has_director.swap(true, Ordering::SeqCst) {
+            self.model.tasks.spawn(direct(self.clone()));
         }
     }
 
-    /// Lets a job that waits in a line see that it must not wait any longer: it was canceled, or its deadline has come.
+    /// Ends the wait of a job that was canceled or whose deadline has passed.
     pub(crate) fn wake(&self, job: &Arc<Job>) {
-        let Some(waiting) = self.inner.waiting_jobs.take_exact(job) else {
+        let Some(waiting) = self.shared().waiting_jobs.take_exact(job) else {
             return;
         };
         let service = waiting.service.clone();
-        service.inner.tasks.clone().spawn(async move {
-            service.remove(waiting.job()).await;
-            waiting
-                .run(
-                    None,
-                    Admitted::Queued(Box::pin(std::future::pending())),
-                    None,
-                )
-                .await;
+        service.model.tasks.clone().spawn(async move {
+            service.remove_from_queue(waiting.job()).await;
+            let never = Admitted::Queued(Box::pin(std::future::pending()));
+            waiting.run(None, never, None).await;
         });
     }
 
-    /// Somebody has a job already, from a server before this one: it does not wait any longer. `seat` is told when
-    /// it was begun, as far as that is known. Nothing happens to one that does not wait here.
+    /// Runs a job that a remote worker has since a previous server process: it no longer waits.
+    /// `admission` gets the time at which the job began, as far as that is recorded. Has no effect on a
+    /// job that does not wait here.
     pub fn hand_over(
         &self,
         id: &JobId,
-        seat: impl FnOnce(Option<Timestamp>) -> Box<dyn Admission>,
+        admission: impl FnOnce(Option<Timestamp>) -> Box<dyn Admission>,
     ) {
-        let Some(waiting) = self
-            .inner
-            .waiting_jobs
-            .take_from_previous_run(&self.inner.line, id)
-        else {
+        let waiting_jobs = &self.shared().waiting_jobs;
+        let Some(waiting) = waiting_jobs.take_from_previous_run(&self.model.queue_name, id) else {
             return;
         };
         let began_at = waiting
             .previous_run()
-            .and_then(|previous_run| previous_run.began_at);
-        let (service, admission) = (waiting.service.clone(), seat(began_at));
-        service.inner.tasks.clone().spawn(async move {
-            service.remove(waiting.job()).await;
+            .and_then(|previous| previous.began_at);
+        let (service, admission) = (waiting.service.clone(), admission(began_at));
+        service.model.tasks.clone().spawn(async move {
+            service.remove_from_queue(waiting.job()).await;
             waiting.run(None, Admitted::Now(admission), began_at).await;
         });
     }
 
-    /// Takes the entry of a job out of the line.
-    async fn remove(&self, job: &Job) {
-        if let Err(error) = self
-            .inner
-            .deps
-            .queue
-            .remove(&self.inner.line, job.account(), job.id())
-            .await
-        {
-            tracing::warn!(job = %job.id(), %error, "a job that does not wait any longer stays in its line");
+    async fn remove_from_queue(&self, job: &Job) {
+        let queue = &self.shared().deps.queue;
+        let removed = queue
+            .remove(&self.model.queue_name, job.account(), job.id())
+            .await;
+        if let Err(error) = removed {
+            tracing::warn!(job = %job.id(), %error, "failed to remove job from queue");
         }
-        self.inner.wake_director.notify_one();
+        self.model.wake_director.notify_one();
     }
 
     fn start(&self, waiting: WaitingJob, admitted: Admitted, claim: ClaimGuard) {
-        self.inner
-            .tasks
-            .spawn(waiting.run(Some(claim), admitted, None));
+        let run = waiting.run(Some(claim), admitted, None);
+        self.model.tasks.spawn(run);
     }
 
-    /// Whether those who wait are left to the next server.
-    fn leaves_them(&self) -> bool {
-        self.inner.closing.is_cancelled() && self.inner.deps.store.is_some()
+    /// Whether waiting jobs are left to the next server process.
+    fn leaves_waiting_jobs(&self) -> bool {
+        self.shared().closing.is_cancelled() && self.store().is_some()
     }
 
-    /// Ends those who wait and are known to this process only.
-    fn send_unwritten_away(&self) {
-        for job in self.inner.waiting_jobs.unrecorded(&self.inner.line) {
+    /// Cancels the waiting jobs that exist in this process only.
+    fn cancel_unrecorded(&self) {
+        for job in self
+            .shared()
+            .waiting_jobs
+            .unrecorded(&self.model.queue_name)
+        {
             job.cancel();
             self.wake(&job);
         }
     }
 
-    /// Whether the director has nothing left to do. Whoever comes after that brings another one.
-    fn may_leave(&self, leaves_them: bool) -> bool {
-        let Inner {
-            claims,
-            waiting_jobs,
-            line,
+    /// Whether the director has nothing left to do. A job enqueued after that starts another director.
+    fn may_exit(&self, leaves_waiting_jobs: bool) -> bool {
+        let PerModel {
+            shared,
+            queue_name,
             has_director,
             ..
-        } = &*self.inner;
-        let is_over = || claims.of(line).is_empty() && (leaves_them || waiting_jobs.is_empty(line));
-        if !is_over() {
+        } = &*self.model;
+        let is_idle = || {
+            shared.claims.of(queue_name).is_empty()
+                && (leaves_waiting_jobs || shared.waiting_jobs.is_empty(queue_name))
+        };
+        if !is_idle() {
             return false;
         }
         has_director.store(false, Ordering::SeqCst);
-        // Somebody may have come since; if nobody else takes care of them, this one goes on.
-        is_over() || has_director.swap(true, Ordering::SeqCst)
+        // A job may have been enqueued since; if no new director was started for it, this one goes on.
+        is_idle() || has_director.swap(true, Ordering::SeqCst)
     }
 
-    /// A place at the version that the jobs were accepted for, or at the one that came after it if it takes nobody.
-    fn place(&self) -> Place {
-        let Inner {
-            deps, succession, ..
-        } = &*self.inner;
-        // Those who wait in the line together take turns with each who waits at the model itself.
-        let together = Account::shared();
-        let own = deps.executor.admit(&together, WaitPolicy::Unbounded);
-        let admitted = own.or_else(|refusal| match succession.executor(&deps.executor) {
-            Some(next) if !Arc::ptr_eq(&next, &deps.executor) => {
-                next.admit(&together, WaitPolicy::Unbounded)
+    /// An admission at the version that the jobs were accepted for, or at its successor if that version
+    /// takes no jobs.
+    fn admission(&self) -> PendingAdmission {
+        let PerModel {
+            executor,
+            succession,
+            ..
+        } = &*self.model;
+        // All jobs of this queue together take turns with each account that waits at the model itself.
+        let account = Account::shared();
+        let own = executor.admit(&account, WaitPolicy::Unbounded);
+        let admitted = own.or_else(|refusal| match succession.executor(executor) {
+            Some(next) if !Arc::ptr_eq(&next, executor) => {
+                next.admit(&account, WaitPolicy::Unbounded)
             }
             Some(_) | None => Err(refusal),
         });
         match admitted {
             Ok(Admitted::Now(admission)) => Box::pin(std::future::ready(Ok(admission))),
-            Ok(Admitted::Queued(place)) => place,
+            Ok(Admitted::Queued(pending)) => pending,
             Err(refusal) => Box::pin(async move {
-                tokio::time::sleep(ASK_AGAIN).await;
+                tokio::time::sleep(RETRY_AFTER).await;
                 Err(refusal)
             }),
         }
     }
 
-    /// Gives a place to the next of the line.
-    async fn seat(&self, consumer: &Consumer, admitted: Result<Box<dyn Admission>, Refusal>) {
-        let admission = match admitted {
+    /// Starts the next job of the queue with this admission.
+    async fn start_next(
+        &self,
+        consumer: &Consumer,
+        admission: Result<Box<dyn Admission>, Refusal>,
+    ) {
+        let admission = match admission {
             Ok(admission) => admission,
-            Err(refusal) => return self.without_places(consumer, &refusal).await,
+            Err(refusal) => return self.fail_if_retired(consumer, &refusal).await,
         };
-        if let Some((waiting, claim)) = self.next_in_line(consumer).await {
+        if let Some((waiting, claim)) = self.take_next(consumer).await {
             self.start(waiting, Admitted::Now(admission), claim);
         }
     }
 
-    /// There are no places. Those who wait go on waiting, unless there never will be one.
-    async fn without_places(&self, consumer: &Consumer, refusal: &Refusal) {
-        let gone = self
-            .inner
+    /// The executor admits nothing. Recorded jobs go on waiting, unless the model is no longer served.
+    async fn fail_if_retired(&self, consumer: &Consumer, refusal: &Refusal) {
+        let is_retired = self
+            .model
             .succession
-            .executor(&self.inner.deps.executor)
+            .executor(&self.model.executor)
             .is_none();
-        if !gone && self.inner.deps.store.is_some() {
+        if !is_retired && self.store().is_some() {
             return;
         }
-        while let Some((waiting, claim)) = self.next_in_line(consumer).await {
-            self.start(
-                waiting,
-                Admitted::Queued(Box::pin(std::future::ready(Err(refusal.clone())))),
-                claim,
-            );
+        while let Some((waiting, claim)) = self.take_next(consumer).await {
+            let refused = std::future::ready(Err(refusal.clone()));
+            self.start(waiting, Admitted::Queued(Box::pin(refused)), claim);
         }
     }
 
-    async fn next_in_line(&self, consumer: &Consumer) -> Option<(WaitingJob, ClaimGuard)> {
-        let queue = &self.inner.deps.queue;
+    async fn take_next(&self, consumer: &Consumer) -> Option<(WaitingJob, ClaimGuard)> {
+        let PerModel {
+            shared,
+            queue_name,
+            wake_director,
+            ..
+        } = &*self.model;
+        let queue = &shared.deps.queue;
         loop {
-            let claim = match queue.take(&self.inner.line, consumer, Duration::ZERO).await {
+            let claim = match queue.take(queue_name, consumer, Duration::ZERO).await {
                 Ok(claim) => claim?,
                 Err(error) => {
-                    tracing::error!(line = %self.inner.line, %error, "the next job cannot be taken");
+                    tracing::error!(queue = %queue_name, %error, "failed to take next job");
                     return None;
                 }
             };
-            let waiting = self
-                .inner
-                .waiting_jobs
-                .take(&claim.entry.account, &claim.entry.id);
-            let claim = self.inner.claims.guard(
-                Arc::clone(queue),
-                claim,
-                Arc::clone(&self.inner.wake_director),
-            );
+            let (account, id) = (&claim.entry.account, &claim.entry.id);
+            let waiting = shared.waiting_jobs.take(account, id);
+            let claim = shared
+                .claims
+                .guard(Arc::clone(queue), claim, Arc::clone(wake_director));
             match waiting {
                 Some(waiting) => return Some((waiting, claim)),
-                // It was over before its turn, or its end is being written.
+                // The job ended before it started, or its end is being committed.
                 None => claim.ack().await,
             }
         }
     }
 }
 
-/// Pulls until the desk gets no more jobs and has none.
+/// Takes jobs until the service is retired and has no jobs.
 async fn direct(service: JobService) {
-    let inner = &*service.inner;
-    let (queue, consumer) = (&*inner.deps.queue, Consumer::new("here"));
-    let mut places: FuturesUnordered<Place> = FuturesUnordered::new();
-    let mut renews = tokio::time::interval(RENEW_EVERY);
+    let PerModel {
+        shared,
+        executor,
+        queue_name,
+        wake_director,
+        retired,
+        ..
+    } = &*service.model;
+    let (queue, consumer) = (&*shared.deps.queue, Consumer::new("here"));
+    let mut admissions: FuturesUnordered<PendingAdmission> = FuturesUnordered::new();
+    let mut renewals = tokio::time::interval(RENEW_INTERVAL);
     loop {
-        let leaves = service.leaves_them();
+        let leaves = service.leaves_waiting_jobs();
         if leaves {
-            places.clear();
-            service.send_unwritten_away();
+            admissions.clear();
+            service.cancel_unrecorded();
         }
-        if (leaves || inner.leaving.is_cancelled()) && service.may_leave(leaves) {
+        if (leaves || retired.is_cancelled()) && service.may_exit(leaves) {
             return;
         }
-        let (asked, max_pending) = (places.len(), inner.deps.executor.max_pending());
-        let mut closing = pin!(inner.closing.cancelled());
-        let mut leaving = pin!(inner.leaving.cancelled());
+        let (pending, max_pending) = (admissions.len(), executor.max_pending());
+        let mut closing_now = pin!(shared.closing.cancelled());
+        let mut retired_now = pin!(retired.cancelled());
         tokio::select! {
             biased;
-            Some(admitted) = places.next() => service.seat(&consumer, admitted).await,
-            waiting = queue.waits(&inner.line, asked), if !leaves && asked < max_pending => match waiting {
-                Ok(waiting) => places.extend((asked..waiting.min(max_pending)).map(|_| service.place())),
+            Some(admission) = admissions.next() => service.start_next(&consumer, admission).await,
+            waiting = queue.waits(queue_name, pending), if !leaves && pending < max_pending => match waiting {
+                Ok(waiting) => {
+                    let wanted = pending..waiting.min(max_pending);
+                    admissions.extend(wanted.map(|_| service.admission()));
+                }
                 Err(error) => {
-                    tracing::error!(line = %inner.line, %error, "it cannot be seen who waits");
-                    tokio::time::sleep(ASK_AGAIN).await;
+                    tracing::error!(queue = %queue_name, %error, "failed to read queue");
+                    tokio::time::sleep(RETRY_AFTER).await;
                 }
             },
-            _ = renews.tick() => {
-                if let Err(error) = queue.renew(&inner.claims.of(&inner.line)).await {
-                    tracing::warn!(line = %inner.line, %error, "what is worked on could not be renewed");
+            _ = renewals.tick() => {
+                if let Err(error) = queue.renew(&shared.claims.of(queue_name)).await {
+                    tracing::warn!(queue = %queue_name, %error, "failed to renew claims");
                 }
             }
-            () = inner.wake_director.notified() => {}
-            () = &mut closing, if !inner.closing.is_cancelled() => {}
-            () = &mut leaving, if !inner.leaving.is_cancelled() => {}
+            () = wake_director.notified() => {}
+            () = &mut closing_now, if !shared.closing.is_cancelled() => {}
+            () = &mut retired_now, if !retired.is_cancelled() => {}
         }
     }
 }

@@ -1,31 +1,31 @@
-//! How much memory those who wait in a line take.
+//! The memory that the inputs of waiting jobs take.
 //!
-//! A job that is written down waits in memory as long as all who wait fit there; otherwise only its name does, and what
-//! it needs to run is read from the store when its turn comes. Of those that are not written down, no more are taken
-//! than fit.
+//! A recorded job keeps its input in memory while all such inputs fit; otherwise only its id is kept, and
+//! the input is reloaded from the store when the job starts. Of jobs that are not recorded, no more are
+//! accepted than fit.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What takes less than this is not counted: the rest of a job is as large.
-const SMALL: usize = 1024;
+/// Smaller inputs are not counted: the rest of a job is as large.
+const UNCOUNTED_BELOW: usize = 1024;
 
-/// The memory for the inputs of those who wait, of all desks, in bytes.
+/// The memory for the inputs of the waiting jobs of all models, in bytes.
 pub(crate) struct InputMemory {
     limit: usize,
-    written: Arc<Semaphore>,
-    unwritten: Arc<Semaphore>,
-    /// For those that are over before their turn, and need their inputs once more, for the message about it.
-    recalled: Arc<Semaphore>,
+    recorded: Arc<Semaphore>,
+    unrecorded: Arc<Semaphore>,
+    /// For jobs that end before they start, whose inputs are needed once more, for the webhook.
+    reloaded: Arc<Semaphore>,
 }
 
-/// Where the input of a job that waits is.
+/// Where the input of a waiting job is.
 #[derive(Debug)]
-pub(crate) enum InputPlace {
-    /// In memory, of which it has this part; none if it is small.
+pub(crate) enum InputLocation {
+    /// In memory, of which it holds this share; none if it is small.
     Memory(
-        #[expect(dead_code, reason = "dropping it gives the memory back")]
+        #[expect(dead_code, reason = "dropping it releases the memory")]
         Option<OwnedSemaphorePermit>,
     ),
     /// In the store.
@@ -33,53 +33,50 @@ pub(crate) enum InputPlace {
 }
 
 impl InputMemory {
-    /// So many bytes for those that are written down, and as many for each other kind.
+    /// Memory of `limit` bytes for recorded jobs, and as much for each other kind.
     pub(crate) fn new(limit: usize) -> Self {
-        // One number of a permit is one byte.
+        // One permit is one byte.
         let limit = limit.clamp(1, u32::MAX as usize);
         let semaphore = || Arc::new(Semaphore::new(limit));
         Self {
             limit,
-            written: semaphore(),
-            unwritten: semaphore(),
-            recalled: semaphore(),
+            recorded: semaphore(),
+            unrecorded: semaphore(),
+            reloaded: semaphore(),
         }
     }
 
-    /// A place for a job that is written down, or will be.
-    pub(crate) fn reserve_recorded(&self, weight: usize) -> InputPlace {
-        Self::part(&self.written, self.counted(weight)).unwrap_or(InputPlace::Store)
+    /// Reserves memory for a job that is recorded, or will be.
+    pub(crate) fn reserve_recorded(&self, weight: usize) -> InputLocation {
+        Self::reserve(&self.recorded, self.counted(weight)).unwrap_or(InputLocation::Store)
     }
 
-    /// A place for a job that is known to this process only; nothing when there is none.
-    pub(crate) fn reserve_unrecorded(&self, weight: usize) -> Option<InputPlace> {
-        Self::part(&self.unwritten, self.counted(weight))
+    /// Reserves memory for a job that exists in this process only; `None` when there is none.
+    pub(crate) fn reserve_unrecorded(&self, weight: usize) -> Option<InputLocation> {
+        Self::reserve(&self.unrecorded, self.counted(weight))
     }
 
-    /// Waits until there is memory for a job that was not in it.
-    pub(crate) async fn reserve_reload(&self, weight: usize) -> InputPlace {
-        // It is never closed.
-        InputPlace::Memory(
-            Arc::clone(&self.recalled)
-                .acquire_many_owned(self.counted(weight))
-                .await
-                .ok(),
-        )
+    /// Waits until there is memory for an input that is reloaded.
+    pub(crate) async fn reserve_reload(&self, weight: usize) -> InputLocation {
+        let bytes = self.counted(weight);
+        // The semaphore is never closed, so this always gets a permit.
+        let permit = Arc::clone(&self.reloaded).acquire_many_owned(bytes).await;
+        InputLocation::Memory(permit.ok())
     }
 
-    fn part(of: &Arc<Semaphore>, bytes: u32) -> Option<InputPlace> {
+    fn reserve(memory: &Arc<Semaphore>, bytes: u32) -> Option<InputLocation> {
         match bytes {
-            0 => Some(InputPlace::Memory(None)),
-            bytes => Arc::clone(of)
+            0 => Some(InputLocation::Memory(None)),
+            bytes => Arc::clone(memory)
                 .try_acquire_many_owned(bytes)
                 .ok()
-                .map(|part| InputPlace::Memory(Some(part))),
+                .map(|permit| InputLocation::Memory(Some(permit))),
         }
     }
 
-    /// One that alone is too large has all of it.
+    /// The bytes that an input counts. One that is larger than the limit takes all of it.
     fn counted(&self, weight: usize) -> u32 {
-        let counted = if weight < SMALL {
+        let counted = if weight < UNCOUNTED_BELOW {
             0
         } else {
             weight.min(self.limit)
@@ -93,35 +90,38 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn memory_is_given_until_it_is_used_up_and_comes_back() {
+    async fn memory_is_reserved_until_it_is_used_up_and_released_on_drop() {
         let memory = InputMemory::new(10_000);
         let first = memory.reserve_recorded(6_000);
-        assert!(matches!(first, InputPlace::Memory(_)));
+        assert!(matches!(first, InputLocation::Memory(_)));
         assert!(
-            matches!(memory.reserve_recorded(6_000), InputPlace::Store),
+            matches!(memory.reserve_recorded(6_000), InputLocation::Store),
             "it does not fit beside the first"
         );
         assert!(
-            matches!(memory.reserve_recorded(SMALL - 1), InputPlace::Memory(_)),
-            "what is small is not counted"
+            matches!(
+                memory.reserve_recorded(UNCOUNTED_BELOW - 1),
+                InputLocation::Memory(_)
+            ),
+            "small inputs are not counted"
         );
         drop(first);
         assert!(matches!(
             memory.reserve_recorded(6_000),
-            InputPlace::Memory(_)
+            InputLocation::Memory(_)
         ));
     }
 
     #[tokio::test]
-    async fn one_that_is_too_large_alone_has_all_of_it() {
+    async fn an_input_above_the_limit_takes_all_of_it() {
         let memory = InputMemory::new(10_000);
         let large = memory
             .reserve_unrecorded(1 << 40)
-            .expect("nobody else is there");
+            .expect("no other job waits");
         assert!(memory.reserve_unrecorded(2_000).is_none());
         assert!(
-            matches!(memory.reserve_recorded(2_000), InputPlace::Memory(_)),
-            "those that are written down have memory of their own"
+            matches!(memory.reserve_recorded(2_000), InputLocation::Memory(_)),
+            "recorded jobs have memory of their own"
         );
         drop(large);
         assert!(memory.reserve_unrecorded(2_000).is_some());

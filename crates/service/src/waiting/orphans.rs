@@ -1,4 +1,4 @@
-//! What became of the jobs that entries of a line name, for those who keep the lines in order.
+//! Decides about queue entries whose consumer is gone, for the upkeep loops of the queue.
 
 use async_trait::async_trait;
 use tidegate_core::chain;
@@ -6,29 +6,31 @@ use tidegate_core::queue::{Claim, Disposition, QueueEntry, UpkeepHandler};
 use tidegate_core::store::StoreError;
 
 use crate::models::ModelRegistry;
+use crate::run::finish::{EndedJob, TerminalWebhook};
+use crate::run::recorder::{Caller, OnStoreError};
 use crate::snapshot::TerminalState;
 
 /// Why a job failed whose task was lost.
-const LOST: &str = "whoever worked on the job is gone, and it will not be tried again (--on-lost)";
+const LOST: &str = "the task that ran the job was lost, and the job does not run again (--on-lost)";
 
 #[async_trait]
 impl UpkeepHandler for ModelRegistry {
     async fn overdue(&self, entry: &QueueEntry) {
-        // One that runs knows its deadline itself.
+        // A running job stops at its deadline by itself.
         if let Some(job) = self.lookup().known(&entry.account, &entry.id) {
             self.lookup().wake(&job);
         }
     }
 
     fn in_hand(&self) -> Vec<Claim> {
-        self.lookup().inner.claims.all()
+        self.lookup().shared().claims.all()
     }
 
     async fn lost(&self, claim: &Claim) -> Disposition {
-        match self.take_up(&claim.entry).await {
-            Ok(fate) => fate,
+        match self.rerun_or_end(&claim.entry).await {
+            Ok(disposition) => disposition,
             Err(error) => {
-                tracing::error!(job = %claim.entry.id, error = %chain(&error), "a job that was lost cannot be taken up yet");
+                tracing::error!(job = %claim.entry.id, error = %chain(&error), "failed to resume lost job, retrying later");
                 Disposition::Keep
             }
         }
@@ -43,44 +45,62 @@ impl UpkeepHandler for ModelRegistry {
 }
 
 impl ModelRegistry {
-    async fn take_up(&self, entry: &QueueEntry) -> Result<Disposition, StoreError> {
+    async fn rerun_or_end(&self, entry: &QueueEntry) -> Result<Disposition, StoreError> {
         let lookup = self.lookup();
         let live = lookup
             .known(&entry.account, &entry.id)
             .filter(|job| !job.status().is_terminal());
-        let record = match &lookup.inner.deps.store {
-            Some(store) => store
-                .get(&entry.account, &entry.id)
-                .await?
-                .map(|record| (store, record)),
+        let record = match lookup.store() {
+            Some(store) => store.get(&entry.account, &entry.id).await?,
             None => None,
         };
-        if let Some((store, record)) = record.filter(|(_, record)| !record.status.is_terminal()) {
-            let service = self.service_for(&record.spec.target);
-            if let Some(service) = service
-                .as_ref()
-                .filter(|service| !record.cancel_asked && service.may_run_again(&record))
-            {
-                live.inspect(|job| lookup.inner.registry.forget(job));
-                service.run_again(store, record).await;
-                return Ok(Disposition::Remove);
+        let (attempt, terminal, service) = match record {
+            Some(record) if !record.status.is_terminal() => {
+                let service = self.service_for(&record.spec.target);
+                let store = lookup.store().expect("it gave the record");
+                if let Some(service) = service
+                    .as_ref()
+                    .filter(|service| !record.cancel_asked && service.may_run_again(&record))
+                {
+                    live.inspect(|job| lookup.shared().registry.forget(job));
+                    service.run_again(store, record).await;
+                    return Ok(Disposition::Remove);
+                }
+                let terminal = if record.cancel_asked {
+                    TerminalState::Canceled
+                } else {
+                    TerminalState::Failed(LOST.to_owned())
+                };
+                let service = service.unwrap_or_else(|| lookup.clone());
+                let Some(_) = &live else {
+                    service.end_recorded(store, record, terminal).await?;
+                    return Ok(Disposition::Remove);
+                };
+                (record.attempt, terminal, service)
             }
-            let terminal = if record.cancel_asked {
-                TerminalState::Canceled
-            } else {
-                TerminalState::Failed(LOST.to_owned())
-            };
-            service
-                .as_ref()
-                .unwrap_or(lookup)
-                .end_lost(store, record, terminal)
-                .await?;
-        }
+            Some(record) => (
+                record.attempt,
+                TerminalState::Failed(LOST.to_owned()),
+                lookup.clone(),
+            ),
+            None => (0, TerminalState::Failed(LOST.to_owned()), lookup.clone()),
+        };
         if let Some(job) = live
-            && let Some(end) = job.settle(TerminalState::Failed(LOST.to_owned()))
+            && let Some(end) = job.settle(terminal)
         {
-            job.end(end);
-            lookup.inner.registry.over(job);
+            let webhook = service.webhook_of(&job);
+            let recorder = lookup.store().map(|store| {
+                service.recorder(store.clone(), attempt, webhook.as_ref(), Caller::Detached)
+            });
+            let ended = EndedJob {
+                job,
+                end,
+                recorder,
+                claim: None,
+                webhook: TerminalWebhook::Outbox,
+                on_error: OnStoreError::Return,
+            };
+            service.finish_job(ended).await?;
         }
         Ok(Disposition::Remove)
     }

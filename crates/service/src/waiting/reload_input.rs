@@ -1,5 +1,5 @@
-//! What jobs that wait need and what is in the store meanwhile: read again for whoever looks at such a job, and when it
-//! has its turn or is over before that.
+//! Reloads the input of a waiting job from the store: for clients that look at the job, and when the job
+//! starts or ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,49 +10,43 @@ use tidegate_core::planted::{Planted, planted, the_one_before};
 use tidegate_core::port::Admitted;
 use tidegate_core::store::{Store, StoreError};
 
+use super::claims::ClaimGuard;
+use super::waiting_jobs::{EvictedJob, WaitingInput, WaitingJob};
 use crate::job::Job;
-use crate::job_service::{Inner, JobService};
-use crate::run::recorder::{Caller, FinishResult, JobRecorder};
+use crate::job_service::JobService;
+use crate::run::finish::{EndedJob, TerminalWebhook};
+use crate::run::recorder::{Caller, OnStoreError};
 use crate::run::tracker::Tracker;
 use crate::snapshot::TerminalState;
 use crate::submit::PreparedJob;
-use crate::waiting::claims::ClaimGuard;
-use crate::waiting::waiting_jobs::{EvictedJob, WaitingInput, WaitingJob};
 
 /// The pause after the store could not be read.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// Why what a job needs could not be had.
+/// Why an input was not reloaded.
 enum ReloadError {
-    /// The server goes before the store could be read: the next one finds the job.
-    FromPreviousRun,
-    /// It never can be.
-    Lost(String),
+    /// The server shuts down before the store could be read: the next process runs the job.
+    Closing,
+    /// The input can never be read.
+    Unreadable(String),
 }
 
 impl JobService {
-    /// The job with its input, wherever that is.
+    /// The job with its input, from the store if it is not in memory.
     pub(crate) async fn with_input(&self, job: Arc<Job>) -> Arc<Job> {
-        let Some(store) = self
-            .inner
-            .deps
-            .store
-            .as_ref()
-            .filter(|_| job.input().is_none())
-        else {
+        let Some(store) = self.store().filter(|_| job.input().is_none()) else {
             return job;
         };
         match store.get(job.account(), job.id()).await {
             Ok(Some(record)) => Arc::new(job.with_input(record.spec.input)),
             Ok(None) => job,
             Err(error) => {
-                tracing::error!(job = %job.id(), error = %chain(&error), "the input of a job that waits could not be read");
+                tracing::error!(job = %job.id(), error = %chain(&error), "failed to read input of waiting job");
                 job
             }
         }
     }
 
-    /// Reads what a job needs to run.
     async fn reload_input(
         &self,
         evicted: &EvictedJob,
@@ -71,28 +65,27 @@ impl JobService {
                         record.spec.input = other.into();
                     }
                     let job = Arc::new(job.with_input(record.spec.input.clone()));
-                    return Ok(self.prepare_again(record.spec, job, evicted.deadline));
+                    return Ok(self.prepared_from_spec(record.spec, job, evicted.deadline));
                 }
                 Ok(None) => {
-                    return Err(ReloadError::Lost(
-                        "it is not in the store any more".to_owned(),
-                    ));
+                    let reason = "its record is missing from the store";
+                    return Err(ReloadError::Unreadable(reason.to_owned()));
                 }
                 Err(error @ (StoreError::Corrupt(_) | StoreError::Invalid(_))) => {
-                    return Err(ReloadError::Lost(chain(&error).to_string()));
+                    return Err(ReloadError::Unreadable(chain(&error).to_string()));
                 }
                 Err(error @ (StoreError::Unavailable(_) | StoreError::Full(_))) => {
-                    tracing::error!(job = %job.id(), error = %chain(&error), "a job that has its admitted cannot be read yet");
+                    tracing::error!(job = %job.id(), error = %chain(&error), "failed to reload input of job, retrying");
                 }
             }
-            if self.inner.closing.is_cancelled() {
-                return Err(ReloadError::FromPreviousRun);
+            if self.shared().closing.is_cancelled() {
+                return Err(ReloadError::Closing);
             }
             tokio::time::sleep(RETRY_AFTER).await;
         }
     }
 
-    /// Ends a job that cannot run because what it needs cannot be read.
+    /// Ends a job whose input cannot be read.
     async fn fail_unreadable(
         &self,
         job: &Arc<Job>,
@@ -100,45 +93,30 @@ impl JobService {
         claim: Option<ClaimGuard>,
         reason: String,
     ) {
-        let Inner {
-            registry,
-            metrics,
-            closing,
-            ..
-        } = &*self.inner;
-        tracing::error!(job = %job.id(), reason, "the input of a job cannot be read: it has failed");
-        let Some(end) = job.settle(TerminalState::Failed(format!(
-            "the server cannot read what the job input: {reason}"
-        ))) else {
+        tracing::error!(job = %job.id(), reason, "failed to read input of job");
+        let error = format!("failed to read the input of the job: {reason}");
+        let Some(end) = job.settle(TerminalState::Failed(error)) else {
             return;
         };
-        let webhook = job
-            .hook()
-            .and_then(|hook| self.webhook_for(job.api(), hook));
-        let kept = JobRecorder::new(
-            store,
-            webhook.as_ref(),
-            attempt,
-            self.inner.begin_write(),
-            Caller::Detached,
-            closing.clone(),
-        );
-        let finished = kept.finish(job, &end).await;
-        if let Some(claim) = claim {
-            claim.ack().await;
-        }
-        metrics.finished(job.api(), job.kind(), end.status, None);
-        job.end(end);
-        registry.over(Arc::clone(job));
-        if let FinishResult::Committed(Some(message)) = finished {
-            self.send_again(message);
-        }
+        let webhook = self.webhook_of(job);
+        let recorder = self.recorder(store, attempt, webhook.as_ref(), Caller::Detached);
+        let ended = EndedJob {
+            job: Arc::clone(job),
+            end,
+            recorder: Some(recorder),
+            claim,
+            webhook: TerminalWebhook::Outbox,
+            on_error: OnStoreError::Retry,
+        };
+        self.finish_job(ended)
+            .await
+            .expect("store errors are retried");
     }
 }
 
 impl WaitingJob {
-    /// Lets a job run that has waited. `claim` is its entry, if it was taken out of the line; `began_at` is there if
-    /// somebody has it already, from a server before this one.
+    /// Runs a job that has waited. `claim` is its queue entry, if it was taken from the queue. `began_at`
+    /// is set if a remote worker has the job since a previous server process.
     pub(crate) async fn run(
         self,
         claim: Option<ClaimGuard>,
@@ -148,47 +126,45 @@ impl WaitingJob {
         let Self {
             service,
             input,
-            kept,
+            recorded,
         } = self;
-        let (evicted, store, attempt) = match (input, kept) {
-            (WaitingInput::Resident(prepared, place), kept) => {
-                drop(place);
+        let (evicted, store, attempt) = match (input, recorded) {
+            (WaitingInput::Resident(prepared, location), recorded) => {
+                drop(location);
+                let tracker = service.tracker(*prepared, recorded, claim);
                 return Tracker {
                     began_at,
-                    ..service.tracker(*prepared, kept, claim)
+                    ..tracker
                 }
                 .run(admitted)
                 .await;
             }
             (WaitingInput::Evicted(evicted), Some((store, attempt))) => (evicted, store, attempt),
             (WaitingInput::Evicted(_), None) => {
-                unreachable!("only what is in the store is evicted")
+                unreachable!("only recorded jobs are evicted")
             }
         };
-        // Any number may be over before their turn in one moment; those that have a place are few.
-        let _room = match admitted {
+        // Any number of jobs may end at once before they start; those with a slot are few.
+        let _memory = match admitted {
             Admitted::Now(_) => None,
-            Admitted::Queued(_) => Some(
-                service
-                    .inner
-                    .waiting_jobs
-                    .memory
-                    .reserve_reload(evicted.weight)
-                    .await,
-            ),
+            Admitted::Queued(_) => {
+                let memory = &service.shared().waiting_jobs.memory;
+                Some(memory.reserve_reload(evicted.weight).await)
+            }
         };
         match service.reload_input(&evicted, &*store).await {
             Ok(prepared) => {
-                service.inner.registry.show(&prepared.job);
+                service.shared().registry.update(&prepared.job);
+                let tracker = service.tracker(prepared, Some((store, attempt)), claim);
                 Tracker {
                     began_at,
-                    ..service.tracker(prepared, Some((store, attempt)), claim)
+                    ..tracker
                 }
                 .run(admitted)
                 .await;
             }
-            Err(ReloadError::FromPreviousRun) => service.inner.registry.forget(&evicted.job),
-            Err(ReloadError::Lost(reason)) => {
+            Err(ReloadError::Closing) => service.shared().registry.forget(&evicted.job),
+            Err(ReloadError::Unreadable(reason)) => {
                 drop(admitted);
                 service
                     .fail_unreadable(&evicted.job, (store, attempt), claim, reason)

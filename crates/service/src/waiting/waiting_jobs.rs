@@ -1,5 +1,5 @@
-//! Jobs that wait in a line, with everything that they need to run, or, when that is too much for the memory, with
-//! where it is written down. They have no task of their own: a hundred thousand of them cost memory and nothing else.
+//! The jobs that wait in a queue, with what they need to run. When their inputs do not fit in memory,
+//! only a reference to the record is kept. A waiting job has no task: it costs memory and nothing else.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,12 +10,12 @@ use tidegate_core::store::Store;
 use tidegate_core::{Account, JobId};
 use tokio::time::Instant;
 
+use super::input_memory::{InputLocation, InputMemory};
 use crate::job::Job;
 use crate::job_service::JobService;
 use crate::submit::PreparedJob;
-use crate::waiting::input_memory::{InputMemory, InputPlace};
 
-/// The jobs that wait, of all desks.
+/// The waiting jobs of all models.
 pub(crate) struct WaitingJobs {
     pub(crate) memory: InputMemory,
     inner: Mutex<Inner>,
@@ -24,69 +24,66 @@ pub(crate) struct WaitingJobs {
 #[derive(Default)]
 struct Inner {
     jobs: HashMap<(Account, JobId), WaitingJob>,
-    /// How many of each account wait in each line. None of them is empty.
-    lines: HashMap<QueueName, HashMap<Account, usize>>,
-    /// Whose those are that a server before this one has left: who works on them knows their ids only.
-    previous_run: HashMap<JobId, Account>,
+    /// How many jobs of each account wait in each queue. No inner map is empty.
+    counts: HashMap<QueueName, HashMap<Account, usize>>,
+    /// The accounts of the jobs of a previous server process: remote workers know only the ids.
+    from_previous_run: HashMap<JobId, Account>,
 }
 
-/// What is known of a job that a server before this one has left.
+/// What is known of a job that a previous server process accepted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FromPreviousRun {
-    /// When it was begun the last time, as far as that is written down.
+    /// When it last began, as far as that is recorded.
     pub(crate) began_at: Option<Timestamp>,
 }
 
 /// A job that waits.
 pub(crate) struct WaitingJob {
-    /// The desk that took it.
+    /// The service that accepted it.
     pub(crate) service: JobService,
     pub(crate) input: WaitingInput,
-    /// Where it is written down, and how often it was given to a model before.
-    pub(crate) kept: Option<(Arc<dyn Store>, u32)>,
+    /// Its store, and how often it was started before; absent for jobs in memory only.
+    pub(crate) recorded: Option<(Arc<dyn Store>, u32)>,
 }
 
-/// What a job needs to run.
+/// Where the input of a waiting job is.
 pub(crate) enum WaitingInput {
-    /// It is here, and takes this much of the memory.
-    Resident(Box<PreparedJob>, InputPlace),
-    /// It is in the store.
+    /// In memory, of which it holds a share.
+    Resident(Box<PreparedJob>, InputLocation),
+    /// In the store only.
     Evicted(EvictedJob),
 }
 
-/// What is known of a job whose input is in the store.
+/// A waiting job whose input is in the store only.
 pub(crate) struct EvictedJob {
     pub(crate) job: Arc<Job>,
     pub(crate) deadline: Option<Instant>,
     pub(crate) previous_run: Option<FromPreviousRun>,
-    /// What it will take in memory.
+    /// The memory that its input takes once it is reloaded.
     pub(crate) weight: usize,
 }
 
 impl WaitingJob {
-    /// A job with everything that it needs, as far as there is room for that.
+    /// A waiting job; its input stays in memory if `location` says so.
     pub(crate) fn new(
         service: JobService,
         prepared: PreparedJob,
-        place: InputPlace,
-        kept: Option<(Arc<dyn Store>, u32)>,
+        location: InputLocation,
+        recorded: Option<(Arc<dyn Store>, u32)>,
     ) -> Self {
-        let input = match place {
-            InputPlace::Store if kept.is_some() => {
-                let job = Arc::new(prepared.job.without_input());
-                WaitingInput::Evicted(EvictedJob {
-                    job,
-                    deadline: prepared.deadline,
-                    previous_run: prepared.previous_run,
-                    weight: prepared.checked.weight(),
-                })
-            }
-            place => WaitingInput::Resident(Box::new(prepared), place),
+        let input = match location {
+            InputLocation::Store if recorded.is_some() => WaitingInput::Evicted(EvictedJob {
+                job: Arc::new(prepared.job.without_input()),
+                deadline: prepared.deadline,
+                previous_run: prepared.previous_run,
+                weight: prepared.checked.weight(),
+            }),
+            location => WaitingInput::Resident(Box::new(prepared), location),
         };
         Self {
             service,
             input,
-            kept,
+            recorded,
         }
     }
 
@@ -97,17 +94,21 @@ impl WaitingJob {
         }
     }
 
-    /// Absent when this server has taken it in.
+    /// Absent for jobs that this server process accepted.
     pub(crate) fn previous_run(&self) -> Option<FromPreviousRun> {
         match &self.input {
             WaitingInput::Resident(prepared, _) => prepared.previous_run,
             WaitingInput::Evicted(evicted) => evicted.previous_run,
         }
     }
+
+    fn queue_name(&self) -> &QueueName {
+        &self.service.model.queue_name
+    }
 }
 
 impl WaitingJobs {
-    /// Nobody yet; the inputs of those who come may take so many bytes of memory.
+    /// No jobs; the inputs of jobs to come may take `memory` bytes.
     pub(crate) fn new(memory: usize) -> Self {
         Self {
             memory: InputMemory::new(memory),
@@ -119,103 +120,79 @@ impl WaitingJobs {
         f(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// One more.
     pub(crate) fn insert(&self, waiting: WaitingJob) {
-        let (job, line) = (waiting.job(), waiting.service.inner.line.clone());
-        let key = (job.account().clone(), job.id().clone());
+        let queue = waiting.queue_name().clone();
+        let key = key_of(waiting.job());
         self.with(|inner| {
-            *inner
-                .lines
-                .entry(line)
-                .or_default()
-                .entry(key.0.clone())
-                .or_default() += 1;
+            let accounts = inner.counts.entry(queue).or_default();
+            *accounts.entry(key.0.clone()).or_default() += 1;
             if waiting.previous_run().is_some() {
-                inner.previous_run.insert(key.1.clone(), key.0.clone());
+                inner.from_previous_run.insert(key.1.clone(), key.0.clone());
             }
             inner.jobs.insert(key, waiting);
         });
     }
 
-    /// The job with this id, if it waits; it does not any more.
+    /// Removes the job with this id, if it waits.
     pub(crate) fn take(&self, account: &Account, id: &JobId) -> Option<WaitingJob> {
-        self.with(|inner| {
-            let waiting = inner.jobs.remove(&(account.clone(), id.clone()))?;
-            inner.forget_one(&waiting);
-            Some(waiting)
-        })
+        self.with(|inner| inner.remove(&(account.clone(), id.clone())))
     }
 
-    /// The job with this id, if it waits in this line and was left by a server before this one.
+    /// Removes the job with this id, if it waits in this queue and a previous server process accepted it.
     pub(crate) fn take_from_previous_run(
         &self,
-        line: &QueueName,
+        queue: &QueueName,
         id: &JobId,
     ) -> Option<WaitingJob> {
         self.with(|inner| {
-            let key = (inner.previous_run.get(id)?.clone(), id.clone());
-            if inner.jobs.get(&key)?.service.inner.line != *line {
+            let key = (inner.from_previous_run.get(id)?.clone(), id.clone());
+            if inner.jobs.get(&key)?.queue_name() != queue {
                 return None;
             }
-            let waiting = inner.jobs.remove(&key)?;
-            inner.forget_one(&waiting);
-            Some(waiting)
+            inner.remove(&key)
         })
     }
 
-    /// This very job, if it waits; its id may have been used again.
+    /// Removes exactly this job, if it waits; its id may have been used again.
     pub(crate) fn take_exact(&self, job: &Job) -> Option<WaitingJob> {
-        let key = (job.account().clone(), job.id().clone());
-        self.with(|inner| {
-            if !inner
-                .jobs
-                .get(&key)
-                .is_some_and(|waiting| waiting.job().is(job))
-            {
-                return None;
-            }
-            let waiting = inner.jobs.remove(&key)?;
-            inner.forget_one(&waiting);
-            Some(waiting)
-        })
-    }
-
-    /// Whether this very job waits.
-    pub(crate) fn has(&self, job: &Job) -> bool {
-        let key = (job.account().clone(), job.id().clone());
         self.with(|inner| {
             inner
-                .jobs
-                .get(&key)
-                .is_some_and(|waiting| waiting.job().is(job))
+                .contains(job)
+                .then(|| inner.remove(&key_of(job)))
+                .flatten()
         })
     }
 
-    /// The jobs of a line that are not written down.
-    pub(crate) fn unrecorded(&self, line: &QueueName) -> Vec<Arc<Job>> {
-        let of_it =
-            |waiting: &&WaitingJob| waiting.kept.is_none() && waiting.service.inner.line == *line;
+    /// Whether exactly this job waits.
+    pub(crate) fn contains(&self, job: &Job) -> bool {
+        self.with(|inner| inner.contains(job))
+    }
+
+    /// The jobs of a queue that are not recorded.
+    pub(crate) fn unrecorded(&self, queue: &QueueName) -> Vec<Arc<Job>> {
+        let is_unrecorded =
+            |waiting: &&WaitingJob| waiting.recorded.is_none() && waiting.queue_name() == queue;
         self.with(|inner| {
             inner
                 .jobs
                 .values()
-                .filter(of_it)
+                .filter(is_unrecorded)
                 .map(|waiting| Arc::clone(waiting.job()))
                 .collect()
         })
     }
 
-    /// Whether nobody waits in a line.
-    pub(crate) fn is_empty(&self, line: &QueueName) -> bool {
-        self.with(|inner| !inner.lines.contains_key(line))
+    /// Whether no job waits in a queue.
+    pub(crate) fn is_empty(&self, queue: &QueueName) -> bool {
+        self.with(|inner| !inner.counts.contains_key(queue))
     }
 
-    /// How many of an account wait in a line.
-    pub(crate) fn count(&self, line: &QueueName, account: &Account) -> usize {
+    /// How many jobs of an account wait in a queue.
+    pub(crate) fn count(&self, queue: &QueueName, account: &Account) -> usize {
         self.with(|inner| {
             inner
-                .lines
-                .get(line)
+                .counts
+                .get(queue)
                 .and_then(|accounts| accounts.get(account))
                 .copied()
                 .unwrap_or_default()
@@ -224,27 +201,34 @@ impl WaitingJobs {
 }
 
 impl Inner {
-    /// It has left.
-    fn forget_one(&mut self, waiting: &WaitingJob) {
-        let (account, id, line) = (
-            waiting.job().account(),
-            waiting.job().id(),
-            &waiting.service.inner.line,
-        );
-        if self.previous_run.get(id) == Some(account) {
-            self.previous_run.remove(id);
+    fn contains(&self, job: &Job) -> bool {
+        self.jobs
+            .get(&key_of(job))
+            .is_some_and(|waiting| waiting.job().is(job))
+    }
+
+    fn remove(&mut self, key: &(Account, JobId)) -> Option<WaitingJob> {
+        let waiting = self.jobs.remove(key)?;
+        let (account, id) = key;
+        if self.from_previous_run.get(id) == Some(account) {
+            self.from_previous_run.remove(id);
         }
-        let Some(accounts) = self.lines.get_mut(line) else {
-            return;
-        };
-        if let Some(count) = accounts.get_mut(account) {
-            *count -= 1;
-            if *count == 0 {
-                accounts.remove(account);
+        let queue = waiting.queue_name();
+        if let Some(accounts) = self.counts.get_mut(queue) {
+            if let Some(count) = accounts.get_mut(account) {
+                *count -= 1;
+                if *count == 0 {
+                    accounts.remove(account);
+                }
+            }
+            if accounts.is_empty() {
+                self.counts.remove(queue);
             }
         }
-        if accounts.is_empty() {
-            self.lines.remove(line);
-        }
+        Some(waiting)
     }
+}
+
+fn key_of(job: &Job) -> (Account, JobId) {
+    (job.account().clone(), job.id().clone())
 }

@@ -257,7 +257,7 @@ mod tests {
             url,
             filter: crate::EventFilter::ALL,
             headers: Default::default(),
-            pace: crate::UpdatePolicy::Newest,
+            pace: tidegate_core::policy::UpdatePolicy::Newest,
             origin: None,
             streams: false,
             streams_files: false,

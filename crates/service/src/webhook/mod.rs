@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate_core::JobId;
-use tidegate_core::record::{Api, WebhookSpec};
+use tidegate_core::policy::UpdatePolicy;
+use tidegate_core::record::WebhookSpec;
 use tidegate_net::Url;
 use tidegate_net::header::{HeaderMap, HeaderName, HeaderValue};
 
@@ -52,25 +53,6 @@ pub struct Webhook {
     pub renderer: WebhookRenderer,
 }
 
-/// How often a receiver is told what happens between start and end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UpdatePolicy {
-    /// Every value, and what is printed unless something was told a moment ago.
-    EveryValue,
-    /// One message at a time with a pause after it; what came meanwhile is in the next.
-    Newest,
-}
-
-impl UpdatePolicy {
-    /// What callers of this API expect.
-    pub fn of(api: Api) -> Self {
-        match api {
-            Api::Cog => Self::EveryValue,
-            Api::Replicate | Api::Runpod => Self::Newest,
-        }
-    }
-}
-
 /// How a dialect writes a job for the receiver of a webhook.
 #[derive(Clone)]
 pub struct WebhookRenderer(Arc<dyn Fn(&Snapshot) -> Bytes + Send + Sync>);
@@ -95,7 +77,7 @@ impl fmt::Debug for WebhookRenderer {
 
 impl Webhook {
     /// As it is written down.
-    pub(crate) fn to_hook(&self) -> WebhookSpec {
+    pub(crate) fn to_spec(&self) -> WebhookSpec {
         let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
         let headers = self
             .headers
@@ -116,7 +98,7 @@ impl Webhook {
     }
 
     /// As it was written down; `None` when that cannot be read.
-    pub(crate) fn of_hook(
+    pub(crate) fn from_spec(
         hook: &WebhookSpec,
         pace: UpdatePolicy,
         renderer: WebhookRenderer,

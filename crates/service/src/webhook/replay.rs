@@ -43,7 +43,7 @@ impl JobService {
         id: &str,
         account: Option<&Account>,
     ) -> Result<(), ReplayError> {
-        let remembered = self.inner.senders.deliveries.find(id);
+        let remembered = self.model.senders.deliveries.find(id);
         let remembered = remembered
             .filter(|(record, _)| account.is_none_or(|account| record.account == *account));
         if let Some((record, handle)) = &remembered {
@@ -75,7 +75,7 @@ impl JobService {
         id: &str,
         account: Option<&Account>,
     ) -> Result<bool, ReplayError> {
-        let Some(store) = &self.inner.deps.store else {
+        let Some(store) = self.store() else {
             return Ok(false);
         };
         let message = store
@@ -83,7 +83,7 @@ impl JobService {
             .await;
         match message.map_err(unusable)? {
             Reopened::Message(message) => {
-                self.send_again(*message);
+                self.send_outbox_message(*message);
                 Ok(true)
             }
             // It was taken a moment ago, and that is being written down.
@@ -98,14 +98,14 @@ impl JobService {
         handle: &ReplayHandle,
     ) -> Result<(), ReplayError> {
         // What is too old is forgotten when somebody asks.
-        self.inner.registry.get(&record.account, &record.job);
+        self.shared().registry.get(&record.account, &record.job);
         let job = handle.job.upgrade().ok_or(ReplayError::Gone)?;
         let body = run_blocking_if_large(job.weight(), || {
             handle.webhook.renderer.write(&job.snapshot())
         });
-        let senders = Arc::clone(&self.inner.senders);
+        let senders = Arc::clone(&self.model.senders);
         let message = OutgoingMessage::replayed(record.id, &senders, &handle.webhook, &job, body);
-        self.inner
+        self.model
             .senders
             .tasks
             .spawn(async move { deliver_unrecorded(&senders, &message).await });
@@ -119,7 +119,7 @@ impl JobService {
         job: Option<&JobId>,
         limit: usize,
     ) -> Result<Vec<DeliveryRecord>, StoreError> {
-        let Some(store) = &self.inner.deps.store else {
+        let Some(store) = self.store() else {
             return Ok(Vec::new());
         };
         let messages = store

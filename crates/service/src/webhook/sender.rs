@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::policy::UpdatePolicy;
 use tidegate_core::record::OutboxMessage;
 use tidegate_core::store::Store;
 use tidegate_net::Client;
@@ -18,7 +19,7 @@ use super::delivery_log::DeliveryLog;
 use super::outgoing_message::{OutgoingMessage, SendVerdict};
 use super::retry::{deliver, deliver_unrecorded};
 use super::retry_buffer::RetryBuffer;
-use super::{Secrets, UpdatePolicy, Webhook, WebhookEvent};
+use super::{Secrets, Webhook, WebhookEvent};
 use crate::job::{HistoryMark, Job};
 use crate::metrics::JobMetrics;
 use crate::run_blocking::run_blocking_if_large;

@@ -1,15 +1,17 @@
 //! A real store that does what the test wants: takes no job before it is told to, or never, or cannot read one.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use tidegate_core::record::{JobRecord, JobSpec, JobSummary, OutboxMessage, SettledMessage};
+use tidegate_core::record::{
+    Completion, JobRecord, JobSpec, JobSummary, OutboxMessage, SettledMessage,
+};
 use tidegate_core::store::{
     Inserted, JobFilter, JobFinish, JobQuery, Page, Reopened, SendOutcome, Store, StoreError,
 };
-use tidegate_core::{Account, JobId};
+use tidegate_core::{Account, JobId, Status};
 use tidegate_store::{SqliteOptions, SqliteStore};
 use tokio::sync::Semaphore;
 
@@ -23,6 +25,8 @@ pub(crate) struct Gate {
     unwritable: AtomicBool,
     unreadable: AtomicUsize,
     corrupt: AtomicBool,
+    /// The jobs whose end is rejected.
+    rejected_ends: Mutex<Vec<JobId>>,
 }
 
 impl Gate {
@@ -40,6 +44,7 @@ impl Gate {
             unwritable: AtomicBool::new(false),
             unreadable: AtomicUsize::new(0),
             corrupt: AtomicBool::new(false),
+            rejected_ends: Mutex::default(),
         })
     }
 
@@ -66,6 +71,44 @@ impl Gate {
     /// No job can be read any more, now or later.
     pub(crate) fn spoil(&self) {
         self.corrupt.store(true, Ordering::SeqCst);
+    }
+
+    /// Jobs can be read again.
+    pub(crate) fn restore(&self) {
+        self.corrupt.store(false, Ordering::SeqCst);
+    }
+
+    /// Rejects the end of this job from now on.
+    pub(crate) fn reject_end(&self, id: JobId) {
+        self.rejected_ends
+            .lock()
+            .expect("no test panics with it")
+            .push(id);
+    }
+
+    /// The record of a job, whatever faults are set.
+    pub(crate) async fn record(&self, id: &JobId) -> JobRecord {
+        let record = self.store.get(&Account::ANONYMOUS, id).await;
+        record
+            .expect("the store works")
+            .expect("the job is recorded")
+    }
+
+    /// Ends a job as another server with the same store would.
+    pub(crate) async fn cancel_elsewhere(&self, id: &JobId) {
+        let finish = JobFinish {
+            account: Account::ANONYMOUS,
+            id: id.clone(),
+            attempt: 0,
+            began_at: None,
+            status: Status::Canceled,
+            completion: Completion {
+                completed_at: Timestamp::now(),
+                ..Completion::empty()
+            },
+            letter: None,
+        };
+        assert!(self.store.finish(finish).await.expect("the store works"));
     }
 
     /// Waits until so many jobs were to be written down.
@@ -115,6 +158,14 @@ impl Store for Gate {
     }
 
     async fn finish(&self, finish: JobFinish) -> Result<bool, StoreError> {
+        let is_rejected = |ends: &Mutex<Vec<JobId>>| {
+            ends.lock()
+                .expect("no test panics with it")
+                .contains(&finish.id)
+        };
+        if is_rejected(&self.rejected_ends) {
+            return Err(StoreError::Unavailable("the test wants it so".to_owned()));
+        }
         self.store.finish(finish).await
     }
 

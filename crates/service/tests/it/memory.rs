@@ -236,7 +236,7 @@ async fn what_cannot_be_read_any_more_has_failed() {
         assert!(
             job.snapshot()
                 .error
-                .is_some_and(|error| error.contains("cannot read what the job needs"))
+                .is_some_and(|error| error.contains("failed to read the input of the job"))
         );
     }
     assert!(
@@ -244,6 +244,42 @@ async fn what_cannot_be_read_any_more_has_failed() {
         "no place is lost"
     );
     assert_eq!(model.free_slots(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unreadable_job_whose_end_is_rejected_is_left_to_the_next_server() {
+    let gate = Gate::new();
+    let (model, jobs, run, waiting) = with_a_line(&gate).await;
+    let evicted = &waiting[2];
+    gate.reject_end(id(3));
+    gate.spoil();
+    succeed(&run);
+    for _ in 0..2 {
+        succeed(&model.started().await);
+    }
+    assert!(jobs.close(Duration::from_secs(30)).await, "no slot is lost");
+    assert!(!evicted.status().is_terminal(), "{:?}", evicted.status());
+    assert_eq!(gate.record(&id(3)).await.status, Status::Queued);
+    assert!(jobs.known(&Account::ANONYMOUS, &id(3)).is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unreadable_job_that_another_server_has_ended_shows_that_end() {
+    let gate = Gate::new();
+    let (model, jobs, run, waiting) = with_a_line(&gate).await;
+    gate.cancel_elsewhere(&id(3)).await;
+    gate.spoil();
+    succeed(&run);
+    for _ in 0..2 {
+        succeed(&model.started().await);
+    }
+    waiting[2].ended().await;
+    gate.restore();
+    let found = jobs
+        .get(&Account::ANONYMOUS, &id(3))
+        .await
+        .expect("it is recorded");
+    assert_eq!(found.status(), Status::Canceled);
 }
 
 #[tokio::test(flavor = "multi_thread")]

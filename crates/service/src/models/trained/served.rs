@@ -44,7 +44,7 @@ impl ModelRegistry {
     /// Who makes versions of what trainings give.
     pub fn set_version_maker(&self, maker: Weak<dyn VersionMaker>) {
         // Said once, when the server is put together.
-        self.lookup().inner.maker.set(maker).ok();
+        self.lookup().shared().version_maker.set(maker).ok();
     }
 
     /// All versions that were trained, newest first.
@@ -149,7 +149,13 @@ impl ModelRegistry {
 
     /// Removes a version that was trained, for good.
     pub async fn remove_trained_model(&self, trained: &TrainedModel) -> Result<(), StoreError> {
-        match self.lookup().inner.maker.get().and_then(Weak::upgrade) {
+        match self
+            .lookup()
+            .shared()
+            .version_maker
+            .get()
+            .and_then(Weak::upgrade)
+        {
             Some(maker) => maker.remove_version(&trained.kept).await,
             None => Ok(()),
         }

@@ -1,0 +1,91 @@
+//! Ends a job: commits the end to the store, acknowledges its queue entry, publishes the end to clients,
+//! and sends the terminal webhook. Every job that ends, ends here.
+
+use std::sync::Arc;
+
+use tidegate_core::planted::{Planted, planted_now_and_then};
+use tidegate_core::store::StoreError;
+
+use super::recorder::{FinishResult, JobRecorder, OnStoreError};
+use crate::job::{Job, JobEnd};
+use crate::job_service::JobService;
+use crate::waiting::claims::ClaimGuard;
+use crate::webhook::WebhookSender;
+
+/// A job with a decided end.
+pub(crate) struct EndedJob {
+    pub(crate) job: Arc<Job>,
+    pub(crate) end: JobEnd,
+    /// Absent for jobs that exist in memory only.
+    pub(crate) recorder: Option<JobRecorder>,
+    /// The queue entry of the job, if it was queued.
+    pub(crate) claim: Option<ClaimGuard>,
+    pub(crate) webhook: TerminalWebhook,
+    pub(crate) on_error: OnStoreError,
+}
+
+/// Who sends the terminal webhook of a job.
+pub(crate) enum TerminalWebhook {
+    /// The sender task that sent the interim messages, if there is a webhook.
+    Sender(Option<WebhookSender>),
+    /// A new task that sends the outbox message: the job had no sender task.
+    Outbox,
+}
+
+impl JobService {
+    /// Ends a job. The end is committed before clients see it. Returns an error only with
+    /// [`OnStoreError::Return`]; the job is then unchanged.
+    pub(crate) async fn finish_job(&self, ended: EndedJob) -> Result<(), StoreError> {
+        let EndedJob {
+            job,
+            end,
+            recorder,
+            claim,
+            webhook,
+            on_error,
+        } = ended;
+        let result = match recorder {
+            None => FinishResult::Committed(None),
+            Some(recorder) => recorder.finish(&job, &end, on_error).await?,
+        };
+        let registry = &self.shared().registry;
+        let message = match result {
+            FinishResult::Committed(message) => message,
+            FinishResult::ByAnother => {
+                // The store has the end that counts; forgetting the job makes lookups read it there.
+                acknowledge(claim).await;
+                registry.forget(&job);
+                job.end(end);
+                return Ok(());
+            }
+            FinishResult::Abandoned => {
+                registry.forget(&job);
+                return Ok(());
+            }
+        };
+        // Before the id can be used again.
+        acknowledge(claim).await;
+        self.model
+            .metrics
+            .finished(job.api(), job.kind(), end.status, end.ran);
+        job.end(end);
+        registry.retire(&job);
+        match webhook {
+            TerminalWebhook::Sender(Some(_)) if planted_now_and_then(Planted::LostWebhook) => {}
+            TerminalWebhook::Sender(Some(sender)) => sender.completed(message),
+            TerminalWebhook::Sender(None) => {}
+            TerminalWebhook::Outbox => {
+                if let Some(message) = message {
+                    self.send_outbox_message(message);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn acknowledge(claim: Option<ClaimGuard>) {
+    if let Some(claim) = claim {
+        claim.ack().await;
+    }
+}

@@ -1,0 +1,272 @@
+//! The part of a submission before the job exists for others: existing ids, input validation, and the
+//! reservation of a slot or of memory for waiting.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tidegate_core::health::Health;
+use tidegate_core::planted::{Planted, planted};
+use tidegate_core::policy::QueueingPolicy;
+use tidegate_core::port::{Admitted, WaitPolicy};
+use tidegate_core::{JobId, JobKind, Refusal};
+
+use super::{OnDuplicateId, ResponseMode, Submission, Submitted};
+use crate::input::{Checked, ModelSchema};
+use crate::job::{Job, NewJob, now};
+use crate::job_service::{JobService, PerModel};
+use crate::random;
+use crate::run_blocking::run_blocking_if_large;
+use crate::waiting::input_memory::InputLocation;
+use crate::waiting::waiting_jobs::FromPreviousRun;
+use crate::webhook::Webhook;
+
+/// How many jobs of one account may wait for a model: each costs memory besides its input.
+const MAX_WAITING: usize = 1_000_000;
+
+/// The result of preparing a submission.
+pub(super) enum Preparation {
+    Existing(Submitted),
+    New(PreparedJob, Placement),
+}
+
+/// Where a job starts or waits.
+pub(super) enum Placement {
+    /// At the model: in a slot, or in the bounded queue in front of it.
+    Admitted(Admitted),
+    /// In the durable queue of the model.
+    Queue(InputLocation),
+}
+
+/// A job that is ready to run.
+pub(crate) struct PreparedJob {
+    pub(crate) job: Arc<Job>,
+    pub(crate) checked: Checked,
+    pub(crate) context: BTreeMap<String, String>,
+    /// For a training: the model that gets a new version from its output.
+    pub(crate) destination: Option<String>,
+    pub(crate) webhook: Option<Arc<Webhook>>,
+    pub(crate) response_mode: ResponseMode,
+    pub(crate) deadline: Option<tokio::time::Instant>,
+    /// Absent for jobs that this server process accepted.
+    pub(crate) previous_run: Option<FromPreviousRun>,
+}
+
+impl JobService {
+    pub(super) fn prepare(&self, submission: Submission) -> Result<Preparation, Refusal> {
+        let registry = &self.shared().registry;
+        if let Some(existing) = submission
+            .id
+            .as_ref()
+            .filter(|_| submission.on_duplicate == OnDuplicateId::Answer)
+            .and_then(|id| registry.get(&submission.account, id))
+        {
+            return self
+                .replay(existing, &submission)
+                .map(Preparation::Existing);
+        }
+        let schema = self.schema_for(&submission)?;
+        let checked = self.check(schema.as_deref(), &submission)?;
+        if self.shared().closing.is_cancelled() {
+            return Err(Refusal::Closing);
+        }
+        self.shared().deps.check_free_space(&checked)?;
+        let placement = match submission.policies.queueing {
+            QueueingPolicy::AtModel => {
+                let executor = &self.model.executor;
+                Placement::Admitted(executor.admit(&submission.account, WaitPolicy::Bounded)?)
+            }
+            QueueingPolicy::Queue => self.slot_or_queue(&submission, &checked)?,
+        };
+        if planted(Planted::LeakedDescriptor) {
+            std::mem::forget(std::fs::File::open("/dev/null"));
+        }
+        let history = schema
+            .filter(|schema| schema.streaming)
+            .map(|_| self.shared().settings.stream_history);
+        let prepared = self.create_job(submission, checked, history)?;
+        Ok(match prepared {
+            Ok(prepared) => Preparation::New(prepared, placement),
+            // Dropping the placement releases the slot.
+            Err(existing) => Preparation::Existing(existing),
+        })
+    }
+
+    /// The schema that the input is validated against. Refuses what cannot be validated.
+    fn schema_for(&self, submission: &Submission) -> Result<Option<Arc<ModelSchema>>, Refusal> {
+        let schema = match submission.policies.queueing {
+            // The job is refused until the model is loaded, so its input does not matter before.
+            QueueingPolicy::AtModel => self.schema(),
+            QueueingPolicy::Queue => self.description(),
+        };
+        if submission.response_mode == ResponseMode::Stream
+            && !schema.as_ref().is_some_and(|schema| schema.streaming)
+        {
+            return Err(Refusal::NotStreaming);
+        }
+        if schema.is_none() && submission.policies.queueing == QueueingPolicy::Queue {
+            match self.model.executor.report().health {
+                // Remote workers have no schema.
+                Health::Ready | Health::Busy => {}
+                // The job would wait in the queue with an input that was never validated.
+                health @ (Health::Unknown
+                | Health::Starting
+                | Health::SetupFailed
+                | Health::Defunct) => return Err(Refusal::NotReady { health }),
+            }
+        }
+        Ok(schema)
+    }
+
+    /// A slot if one is free and no job waits for it; else a place in the queue of the model.
+    fn slot_or_queue(
+        &self,
+        submission: &Submission,
+        checked: &Checked,
+    ) -> Result<Placement, Refusal> {
+        let PerModel {
+            shared,
+            executor,
+            queue_name,
+            ..
+        } = &*self.model;
+        let (waiting_jobs, account) = (&shared.waiting_jobs, &submission.account);
+        if waiting_jobs.is_empty(queue_name)
+            && let Ok(now @ Admitted::Now(_)) = executor.admit(account, WaitPolicy::NoWait)
+        {
+            return Ok(Placement::Admitted(now));
+        }
+        executor.accepts()?;
+        if waiting_jobs.count(queue_name, account) >= MAX_WAITING {
+            return Err(Refusal::AtCapacity);
+        }
+        let memory = &waiting_jobs.memory;
+        if shared.deps.store.is_some() && submission.response_mode == ResponseMode::Async {
+            return Ok(Placement::Queue(memory.reserve_recorded(checked.weight())));
+        }
+        memory
+            .reserve_unrecorded(checked.weight())
+            .map(Placement::Queue)
+            .ok_or(Refusal::AtCapacity)
+    }
+
+    /// Creates and registers the job; or returns the existing one with its id.
+    fn create_job(
+        &self,
+        submission: Submission,
+        checked: Checked,
+        history: Option<usize>,
+    ) -> Result<Result<PreparedJob, Submitted>, Refusal> {
+        let deadline = submission
+            .deadline
+            .and_then(|after| tokio::time::Instant::now().checked_add(after));
+        let created_at = now();
+        let job = Arc::new(Job::new(NewJob {
+            account: submission.account,
+            id: submission.id.unwrap_or_else(random_id),
+            kind: submission.kind,
+            api: submission.api,
+            policies: submission.policies,
+            target: self.model.target_of(submission.deployment),
+            created_at,
+            deadline: submission
+                .deadline
+                .and_then(|after| created_at.checked_add(after).ok()),
+            hook: submission
+                .webhook
+                .as_ref()
+                .map(|webhook| Arc::new(webhook.to_spec())),
+            input: checked.json.clone(),
+            secrets: checked.secrets.clone(),
+            for_readers: submission.response_mode == ResponseMode::Stream,
+            history,
+            max_output: self.shared().settings.max_output,
+        }));
+        let registry = &self.shared().registry;
+        if let Err(existing) = registry.insert(Arc::clone(&job), submission.on_duplicate) {
+            return match submission.on_duplicate {
+                OnDuplicateId::Answer => replay_existing(existing, &checked.json).map(Err),
+                OnDuplicateId::Refuse => Err(Refusal::IdInUse(existing.id().clone())),
+            };
+        }
+        Ok(Ok(PreparedJob {
+            job,
+            checked,
+            context: submission.context,
+            destination: submission.destination,
+            webhook: submission.webhook,
+            response_mode: submission.response_mode,
+            deadline,
+            previous_run: None,
+        }))
+    }
+
+    /// Returns an existing job to a request that repeats its id.
+    pub(super) fn replay(
+        &self,
+        existing: Arc<Job>,
+        submission: &Submission,
+    ) -> Result<Submitted, Refusal> {
+        if !existing.status().is_terminal() {
+            return Ok(Submitted::Running(existing));
+        }
+        let checked = self.check(self.schema().as_deref(), submission)?;
+        replay_existing(existing, &checked.json)
+    }
+
+    fn check(
+        &self,
+        schema: Option<&ModelSchema>,
+        submission: &Submission,
+    ) -> Result<Checked, Refusal> {
+        // Before the model is loaded nothing can be validated; the job is refused as not ready.
+        let Some(schema) = schema else {
+            return Ok(Checked::untouched(&submission.input));
+        };
+        let check = schema.check(match submission.kind {
+            JobKind::Prediction => self.shared().settings.predictions_are,
+            JobKind::Training => JobKind::Training,
+        });
+        let files = &self.shared().deps.files;
+        run_blocking_if_large(submission.input.len(), || {
+            check.check(&submission.input, files, &submission.account)
+        })
+        .map_err(Refusal::InvalidInput)
+    }
+}
+
+fn random_id() -> JobId {
+    let mask = if planted(Planted::RepeatedId) {
+        0xff
+    } else {
+        u128::MAX
+    };
+    JobId::from_random(random::bits() & mask)
+}
+
+/// The answer to a request that repeats the id of an existing job.
+pub(super) fn replay_existing(existing: Arc<Job>, input: &Bytes) -> Result<Submitted, Refusal> {
+    if !existing.status().is_terminal() {
+        Ok(Submitted::Running(existing))
+    } else if existing.is_without_data()
+        || existing
+            .input()
+            .is_some_and(|existing| is_same_json(input, existing))
+    {
+        Ok(Submitted::Ended(existing))
+    } else {
+        Err(Refusal::InputDiffers(existing.id().clone()))
+    }
+}
+
+fn is_same_json(a: &Bytes, b: &Bytes) -> bool {
+    a == b
+        || run_blocking_if_large(
+            a.len().max(b.len()),
+            || matches!((parse(a), parse(b)), (Some(a), Some(b)) if a == b),
+        )
+}
+
+fn parse(json: &Bytes) -> Option<serde_json::Value> {
+    serde_json::from_slice(json).ok()
+}
