@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use serde::Serialize;
 
+use crate::remote::RemoteFact;
+
 /// One report about a running job. They come in order, and [`Event::Ended`] is the last.
 #[derive(Debug)]
 pub enum Event {
@@ -19,6 +21,8 @@ pub enum Event {
     Output(OutputValue),
     /// The model noted a number or a word about the job.
     Metric(Metric),
+    /// Something about the remote worker that runs the job.
+    Remote(RemoteFact),
     /// Nothing more will come.
     Ended(Outcome),
 }

@@ -22,6 +22,7 @@ pub mod port;
 pub mod queue;
 pub mod record;
 pub mod refusal;
+pub mod remote;
 pub mod status;
 pub mod store;
 

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::policy::JobPolicies;
+use crate::remote::RemoteFacts;
 use crate::{Account, JobId, JobKind, Status};
 
 /// A job as it is kept.
@@ -190,6 +191,8 @@ pub struct Completion {
     pub error: Option<String>,
     /// What the model noted, and `predict_time`.
     pub metrics: Map<String, Value>,
+    /// What is known about the remote worker; absent for jobs that ran here.
+    pub remote: Option<RemoteFacts>,
 }
 
 impl Completion {
@@ -201,6 +204,7 @@ impl Completion {
             logs: String::new(),
             error: None,
             metrics: Map::new(),
+            remote: None,
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use tidegate_core::remote::RemoteFact;
 use tidegate_core::{Event, OutputValue, Work};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::reports::{EXECUTION_TIMEOUT, ReportOutcome, note, noted};
+use crate::reports::{EXECUTION_TIMEOUT, ReportOutcome};
 use crate::worker::WorkerId;
 
 /// A job that was started and has not ended.
@@ -112,8 +112,8 @@ impl RemoteJob {
 
     /// Ends the assignment; the job waits for another worker. Returns the previous worker.
     pub(crate) fn unassign(&mut self) -> Option<WorkerId> {
-        self.emit(noted(note::PROGRESS, Value::Null));
-        self.emit(noted(note::WAITS, true.into()));
+        self.emit(Event::Remote(RemoteFact::Progress(None)));
+        self.emit(Event::Remote(RemoteFact::Waiting(true)));
         self.assignment.take().map(|assignment| assignment.worker)
     }
 
@@ -127,7 +127,7 @@ impl RemoteJob {
             return ReportOutcome::Ignored;
         }
         if self.emitted_parts == 0 {
-            self.emit(noted(note::STREAMED, true.into()));
+            self.emit(Event::Remote(RemoteFact::Streamed));
         }
         self.emitted_parts += 1;
         self.emit(Event::Output(OutputValue {

@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use serde_json::Value;
 use tidegate_core::fair_queue::{FairQueue, HasOwner};
+use tidegate_core::remote::RemoteFact;
 use tidegate_core::{Account, Event, JobId, Outcome, Work};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ use crate::assignment::{AssignmentState, RemoteJob};
 use crate::early_results::EarlyResults;
 use crate::executor::Config;
 use crate::heartbeat::REMOVE_AFTER;
-use crate::reports::{JobReport, ReportOutcome, WorkerResult, note, noted};
+use crate::reports::{JobReport, ReportOutcome, WorkerResult};
 use crate::worker::{WorkerCounts, WorkerId, WorkerState};
 
 /// The most workers that are remembered: a worker chooses its own id.
@@ -127,7 +127,7 @@ impl DispatchState {
             .filter(|(_, at)| now.saturating_duration_since(*at) < config.ping_timeout);
         let delivery = match named {
             Some((owner, _)) => {
-                job.emit(noted(note::WORKER, owner.to_string().into()));
+                job.emit(Event::Remote(RemoteFact::Worker(owner.to_string())));
                 job.adopted_by(&owner, Duration::ZERO, now);
                 None
             }
@@ -150,7 +150,7 @@ impl DispatchState {
         self.unstarted.remove(&work.id);
         // A receiver that is gone is about to cancel the job.
         events
-            .send(noted(note::WORKER, worker.to_string().into()))
+            .send(Event::Remote(RemoteFact::Worker(worker.to_string())))
             .ok();
         let Some(mut job) = self.open_job(work, events) else {
             return;
@@ -190,12 +190,12 @@ impl DispatchState {
         };
         (assignment.state, assignment.since) = (AssignmentState::Delivered, now);
         let worker = assignment.worker.to_string();
-        job.emit(noted(note::WORKER, worker.into()));
+        job.emit(Event::Remote(RemoteFact::Worker(worker)));
         if job.deliveries > 1 {
-            job.emit(noted(note::WAITS, Value::Null));
+            job.emit(Event::Remote(RemoteFact::Waiting(false)));
         }
         if retries > 0 {
-            job.emit(noted(note::RETRIES, retries.into()));
+            job.emit(Event::Remote(RemoteFact::Retries(retries.into())));
         }
     }
 
@@ -261,7 +261,7 @@ impl DispatchState {
             JobReport::Progress(value) => {
                 match self.jobs.get(id).filter(|job| from_assigned(job)) {
                     Some(job) => {
-                        job.emit(noted(note::PROGRESS, value));
+                        job.emit(Event::Remote(RemoteFact::Progress(Some(value))));
                         ReportOutcome::Applied
                     }
                     None => ReportOutcome::Ignored,
@@ -289,8 +289,8 @@ impl DispatchState {
             .as_ref()
             .is_none_or(|assignment| assignment.worker != *worker)
         {
-            job.emit(noted(note::WAITS, Value::Null));
-            job.emit(noted(note::WORKER, worker.to_string().into()));
+            job.emit(Event::Remote(RemoteFact::Waiting(false)));
+            job.emit(Event::Remote(RemoteFact::Worker(worker.to_string())));
         }
         result
             .events(job.emitted_parts)
@@ -366,7 +366,7 @@ impl DispatchState {
             self.end(
                 id,
                 vec![
-                    noted(note::TIMED_OUT, true.into()),
+                    Event::Remote(RemoteFact::TimedOut),
                     Event::Ended(Outcome::Failed { error }),
                 ],
             );

@@ -23,5 +23,5 @@ mod worker;
 pub use admission::MAX_JOBS_PER_TAKE;
 pub use executor::{Config, LongPollTimes, RemoteExecutor};
 pub use job_offer::JobOffer;
-pub use reports::{EXECUTION_TIMEOUT, JobReport, ReportOutcome, WorkerResult, note};
+pub use reports::{EXECUTION_TIMEOUT, JobReport, ReportOutcome, WorkerResult};
 pub use worker::{InvalidWorkerId, WorkerCounts, WorkerId};

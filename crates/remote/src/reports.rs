@@ -2,31 +2,11 @@
 
 use bytes::Bytes;
 use serde_json::Value;
-use tidegate_core::{Event, Metric, MetricMode, Outcome, OutputValue};
+use tidegate_core::remote::RemoteFact;
+use tidegate_core::{Event, Outcome, OutputValue};
 
 /// The key in a job's context that says how long one worker may run the job, in milliseconds.
 pub const EXECUTION_TIMEOUT: &str = "execution_timeout_ms";
-
-/// Facts about a job besides its output. They are stored as metrics of the job; the API reads them
-/// when it renders the job.
-pub mod note {
-    /// The worker that has the job, or had it last.
-    pub const WORKER: &str = "worker";
-    /// How often the job was given to another worker.
-    pub const RETRIES: &str = "retries";
-    /// The progress that the worker reported. Removed when the job ends.
-    pub const PROGRESS: &str = "progress";
-    /// Present while the job is started and waits for another worker.
-    pub const WAITS: &str = "waits";
-    /// Present when the output was streamed.
-    pub const STREAMED: &str = "streamed";
-    /// The final output, when it differs from the list of streamed parts.
-    pub const FINAL_OUTPUT: &str = "final_output";
-    /// Present when the worker sent no output, which is not the same as `null`.
-    pub const NO_OUTPUT: &str = "no_output";
-    /// Present when the job exceeded its execution timeout.
-    pub const TIMED_OUT: &str = "timed_out";
-}
 
 /// A report of a worker about a job.
 #[derive(Debug, Clone)]
@@ -79,21 +59,19 @@ impl WorkerResult {
 
     /// The last events of a job that streamed `parts` parts.
     pub(crate) fn events(self, parts: usize) -> Vec<Event> {
-        let mut events = vec![noted(note::PROGRESS, Value::Null)];
+        let mut events = vec![Event::Remote(RemoteFact::Progress(None))];
         let Self { output, error } = self;
         if let Some(error) = error {
             events.extend(output.and_then(|json| {
-                Some(noted(
-                    note::FINAL_OUTPUT,
-                    serde_json::from_slice(&json).ok()?,
-                ))
+                let value = serde_json::from_slice(&json).ok()?;
+                Some(Event::Remote(RemoteFact::FinalOutput(value)))
             }));
             events.push(Event::Ended(Outcome::Failed { error }));
             return events;
         }
         let outcome = match output {
             None => {
-                events.push(noted(note::NO_OUTPUT, true.into()));
+                events.push(Event::Remote(RemoteFact::NoOutput));
                 None
             }
             Some(json) if parts == 0 => Some(OutputValue {
@@ -104,7 +82,7 @@ impl WorkerResult {
                 let last: Value = serde_json::from_slice(&json).unwrap_or_default();
                 // A worker may repeat all parts as a list, which adds nothing.
                 if last.as_array().is_none_or(|all| all.len() != parts) {
-                    events.push(noted(note::FINAL_OUTPUT, last));
+                    events.push(Event::Remote(RemoteFact::FinalOutput(last)));
                 }
                 None
             }
@@ -112,13 +90,4 @@ impl WorkerResult {
         events.push(Event::Ended(Outcome::Succeeded { output: outcome }));
         events
     }
-}
-
-/// The event that sets a fact about a job; `Null` removes it.
-pub(crate) fn noted(name: &str, value: Value) -> Event {
-    Event::Metric(Metric {
-        name: name.to_owned(),
-        value,
-        mode: MetricMode::Replace,
-    })
 }

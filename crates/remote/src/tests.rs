@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::json;
 use tidegate_core::port::{Admitted, Executor, WaitPolicy};
+use tidegate_core::remote::RemoteFacts;
 use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Work};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -53,7 +54,7 @@ fn work(name: &str, limit: Option<u64>) -> Work {
 #[derive(Debug, Default, PartialEq)]
 struct JobLog {
     parts: Vec<String>,
-    notes: BTreeMap<String, Value>,
+    facts: RemoteFacts,
     end: Option<Result<Option<String>, String>>,
 }
 
@@ -85,8 +86,8 @@ impl TestService {
                     Event::Output(value) => log
                         .parts
                         .push(String::from_utf8(value.json.to_vec()).unwrap()),
-                    Event::Metric(metric) => drop(log.notes.insert(metric.name, metric.value)),
-                    Event::Log { .. } => {}
+                    Event::Remote(fact) => log.facts.apply(fact),
+                    Event::Metric(_) | Event::Log { .. } => {}
                     Event::Ended(Outcome::Succeeded { output }) => {
                         log.end =
                             Some(Ok(output.map(|output| {
@@ -156,7 +157,7 @@ async fn a_job_goes_to_a_worker_and_its_result_is_returned() {
         );
         let log = log.await.unwrap();
         assert_eq!(log.end, Some(Ok(Some("[1]".to_owned()))));
-        assert_eq!(log.notes["worker"], "w");
+        assert_eq!(log.facts.worker.as_deref(), Some("w"));
     })
     .await;
 }
@@ -229,7 +230,7 @@ async fn a_job_that_exceeds_its_execution_timeout_fails() {
         assert_eq!(take_one(&executor, "w").await, "a");
         let log = log.await.unwrap();
         assert!(log.end.unwrap().unwrap_err().contains("5000 ms"));
-        assert_eq!(log.notes["timed_out"], true);
+        assert!(log.facts.timed_out);
         assert_eq!(executor.jobs_to_stop(&worker("w"), STOPS).await, [id("a")]);
     })
     .await;

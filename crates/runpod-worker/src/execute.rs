@@ -228,7 +228,8 @@ impl ExecutionContext {
                 let json = self.codec.encode_output(&task.id, value, scratch).await?;
                 self.part(task, json).await;
             }
-            Event::Ended(_) => {}
+            // The model runs here, so there are no facts about a remote worker.
+            Event::Remote(_) | Event::Ended(_) => {}
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use tidegate_core::planted::{Planted, planted};
 use tidegate_core::policy::{InterimOutput, JobPolicies};
 use tidegate_core::record::{Api, JobSummary, Target, WebhookSpec};
+use tidegate_core::remote::RemoteFacts;
 use tidegate_core::status::IllegalStep;
 use tidegate_core::{Account, JobId, JobKind, Status, Step};
 use tokio::sync::Notify;
@@ -78,6 +79,8 @@ struct State {
     logs: String,
     logs_full: bool,
     metrics: Map<String, Value>,
+    /// What is known about the remote worker that runs it.
+    remote: Option<Box<RemoteFacts>>,
     metrics_count: usize,
     predict_time: Option<f64>,
     error: Option<String>,
@@ -131,6 +134,7 @@ impl Job {
             logs: String::new(),
             logs_full: false,
             metrics: Map::new(),
+            remote: None,
             metrics_count: 0,
             predict_time: None,
             error: None,
@@ -342,6 +346,7 @@ impl Job {
             },
             error: state.error.clone(),
             metrics: state.metrics.clone(),
+            remote: state.remote.clone(),
             predict_time: state.predict_time,
             input: self.masked_input(),
             created_at: self.live.created_at,

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tidegate_core::record::{Target, WebhookSpec};
+use tidegate_core::remote::RemoteFacts;
 use tidegate_core::{Account, JobId, JobKind, Status};
 
 /// A job at one moment.
@@ -29,6 +30,8 @@ pub struct Snapshot {
     pub error: Option<String>,
     /// What the model noted.
     pub metrics: Map<String, Value>,
+    /// What is known about the remote worker; absent for jobs that run here.
+    pub remote: Option<Box<RemoteFacts>>,
     /// How long it took, in seconds, when it is over.
     pub predict_time: Option<f64>,
     /// The checked input with secrets masked.

@@ -17,7 +17,8 @@ use tidegate_queue::MemoryQueue;
 use tidegate_runtime::Respawn;
 use tidegate_runtime::{LaunchConfig, Observer, ResourceLimits, RunAs, Runtime, Scratch};
 use tidegate_service::{
-    Config, Deps, FileStore, Files, JobIo, JobService, NoExecutor, OnLost, Secrets, free_space,
+    Config, Deps, FileStore, Files, JobIo, JobService, JobSettings, NoExecutor, OnLost, Secrets,
+    free_space,
 };
 
 use crate::cli::{ModeArg, ModelArgs};
@@ -167,19 +168,19 @@ impl ModelFactory {
         let files = self.files()?;
         let (scratch, scratch_root) = (scratch.clone(), scratch.path().to_owned());
         let deps = Deps {
-            executor,
             net: Arc::clone(&files.net),
             files,
             scratch: Arc::new(move || scratch.unique_path()),
-            room: Arc::new(move || free_space(&scratch_root)),
+            free_space: Arc::new(move || free_space(&scratch_root)),
             spill_above: SPILL_ABOVE,
             queue: Arc::new(MemoryQueue::default()),
             store: config.store.clone(),
         };
-        Ok(JobService::new(deps, self.service_config(target)))
+        let config = self.service_config();
+        Ok(JobService::new(executor, target, deps, config))
     }
 
-    fn service_config(&self, target: Target) -> Config {
+    fn service_config(&self) -> Config {
         let Self {
             args, env, config, ..
         } = self;
@@ -188,22 +189,23 @@ impl ModelFactory {
             webhook_secrets: config.outbound.webhook_secrets.clone(),
             webhook_throttle: env.throttle,
             webhook_retry_for: config.outbound.webhook_retry_for,
-            stream_history: env.stream_history,
-            keep_for: config.keep_for,
-            keep_data_for: config.keep_data_for,
-            predictions_are: match args.mode {
-                ModeArg::Predict => JobKind::Prediction,
-                ModeArg::Train => JobKind::Training,
-            },
-            job_timeout: config.job_timeout,
-            max_output: config.max_output,
             waiting_memory: config.waiting_memory,
-            target,
-            on_lost: config.on_lost,
-            renderer: tidegate_http::renderer(
-                config.outbound.renderer.clone(),
-                tidegate_http::runpod::local::renderer,
-            ),
+            jobs: JobSettings {
+                stream_history: env.stream_history,
+                keep_for: config.keep_for,
+                keep_data_for: config.keep_data_for,
+                predictions_are: match args.mode {
+                    ModeArg::Predict => JobKind::Prediction,
+                    ModeArg::Train => JobKind::Training,
+                },
+                job_timeout: config.job_timeout,
+                max_output: config.max_output,
+                on_lost: config.on_lost,
+                renderer: tidegate_http::renderer(
+                    config.outbound.renderer.clone(),
+                    tidegate_http::runpod::local::renderer,
+                ),
+            },
         }
     }
 

@@ -11,8 +11,8 @@ use tidegate_core::planted::{Planted, planted};
 use tidegate_core::record::Api;
 use tidegate_core::{Account, JobId, JobKind, Refusal};
 use tidegate_service::{
-    EventFilter, JobService, OnDuplicateId, ResponseMode, Submission, Submitted, UpdatePolicy,
-    Webhook, WebhookRenderer,
+    EventFilter, JobService, OnDuplicateId, ResponseMode, Submission, Submitted, Webhook,
+    WebhookRenderer,
 };
 
 use super::reply::{self, ApiError};
@@ -75,7 +75,9 @@ pub(super) async fn create(
             )),
         },
         // Another API may have created the job.
-        Submitted::Running(job) | Submitted::Over(job) if response_mode == ResponseMode::Stream => {
+        Submitted::Running(job) | Submitted::Ended(job)
+            if response_mode == ResponseMode::Stream =>
+        {
             let reader = job.follow().map_err(|_| ApiError::TooManyReaders)?;
             Ok(stream::response(
                 reader,
@@ -86,7 +88,7 @@ pub(super) async fn create(
             StatusCode::ACCEPTED,
             &state.config.cross_api.for_request(&headers).snapshot(&job),
         )),
-        Submitted::Over(job) => Ok(reply::finished(
+        Submitted::Ended(job) => Ok(reply::finished(
             &state.config.cross_api.for_request(&headers).snapshot(&job),
         )),
     }
@@ -187,10 +189,11 @@ fn parse_submission(
         input,
         webhook,
         context: request.context.unwrap_or_default(),
-        delivery: response_mode,
-        replay,
+        response_mode: response_mode,
+        on_duplicate: replay,
         deadline,
         api: Api::Cog,
+        policies: Api::Cog.policies(),
         deployment: None,
         destination: None,
     })
@@ -212,7 +215,7 @@ fn webhook(
             .map(|name| (*name).into()),
     );
     let (pace, renderer) = (
-        UpdatePolicy::of(Api::Cog),
+        Api::Cog.policies().updates,
         WebhookRenderer::new(reply::result_body),
     );
     Ok(Arc::new(Webhook {

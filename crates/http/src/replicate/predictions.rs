@@ -11,7 +11,7 @@ use tidegate_core::record::{Api, DeploymentRef};
 use tidegate_core::{JobId, JobKind, Refusal, Status};
 use tidegate_service::{
     EventFilter, Job, JobService, OnDuplicateId, ResponseMode, Snapshot, Submission, Submitted,
-    UpdatePolicy, Webhook, WebhookEvent,
+    Webhook, WebhookEvent,
 };
 
 use super::AppState;
@@ -180,7 +180,7 @@ impl AppState {
         if deadline.is_some_and(|after| after < MIN_CANCEL_AFTER) {
             return Err(ApiError::DeadlineTooShort);
         }
-        service.described(SCHEMA_TIMEOUT).await;
+        service.wait_for_description(SCHEMA_TIMEOUT).await;
         if kind == JobKind::Training
             && service
                 .description()
@@ -205,19 +205,20 @@ impl AppState {
             webhook: self.webhook(&service, create, headers, &client.origin)?,
             context: Default::default(),
             // The prediction continues if the client disconnects while it waits.
-            delivery: ResponseMode::Async,
-            replay: OnDuplicateId::Refuse,
+            response_mode: ResponseMode::Async,
+            on_duplicate: OnDuplicateId::Refuse,
             deadline,
             api: Api::Replicate,
+            policies: Api::Replicate.policies(),
             deployment,
             destination,
         };
         let job = match service.submit(submission).await? {
             Submitted::New(ticket) => Arc::clone(ticket.job()),
-            Submitted::Running(job) | Submitted::Over(job) => job,
+            Submitted::Running(job) | Submitted::Ended(job) => job,
         };
         if let Some(wait) = wait {
-            tokio::time::timeout_at(received_at + wait, service.over(&job))
+            tokio::time::timeout_at(received_at + wait, service.ended_or_left(&job))
                 .await
                 .ok();
         }
@@ -260,7 +261,7 @@ impl AppState {
             url: service.webhook_url(&url).inspect_err(count)?,
             filter,
             headers: trace_headers(headers),
-            pace: UpdatePolicy::of(Api::Replicate),
+            pace: Api::Replicate.policies().updates,
             origin: Some(origin.as_str().to_owned()),
             streams: streams != StreamSupport::No,
             streams_files: streams == StreamSupport::Files,

@@ -295,6 +295,7 @@ mod tests {
             output: Some(Bytes::from_static(b"[1,2]")),
             error: None,
             metrics: Map::from_iter([("tokens".to_owned(), Value::from(3))]),
+            remote: None,
             predict_time: Some(9.0),
             input: Bytes::from_static(b"{\"n\":1}"),
             created_at: at(0),

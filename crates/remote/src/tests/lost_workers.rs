@@ -25,7 +25,7 @@ async fn an_undelivered_job_goes_to_the_next_worker() {
             Some(Ok(Some("1".to_owned()))),
             "deliveries that no worker saw do not count"
         );
-        assert_eq!(log.notes.get("retries"), None);
+        assert_eq!(log.facts.retries, None);
         assert_eq!(executor.retry_count(), 0);
     })
     .await;
@@ -83,8 +83,8 @@ async fn a_worker_that_disconnects_and_does_not_reconnect_loses_its_jobs() {
         executor.apply_report(&worker("w"), &id("a"), done("1"));
         let log = log.await.unwrap();
         assert_eq!(
-            (log.notes["worker"].clone(), log.notes["retries"].clone()),
-            (json!("w"), json!(1))
+            (log.facts.worker.as_deref(), log.facts.retries),
+            (Some("w"), Some(1))
         );
         assert_eq!(executor.retry_count(), 1);
     })
@@ -256,8 +256,8 @@ async fn stream_parts_are_emitted_once_across_workers() {
         let log = log.await.unwrap();
         assert_eq!(log.parts, ["1", "2", "3"]);
         assert_eq!(
-            (log.end, log.notes["final_output"].clone()),
-            (Some(Ok(None)), json!([]))
+            (log.end, log.facts.final_output),
+            (Some(Ok(None)), Some(json!([])))
         );
     })
     .await;

@@ -47,8 +47,8 @@ async fn a_worker_keeps_the_job_that_it_has_from_before_a_restart() {
         executor.apply_report(&worker("old"), &id("a"), done("1"));
         let log = first.await.unwrap();
         assert_eq!(
-            (log.end, log.notes["worker"].clone()),
-            (Some(Ok(Some("1".to_owned()))), json!("old"))
+            (log.end, log.facts.worker.as_deref()),
+            (Some(Ok(Some("1".to_owned()))), Some("old"))
         );
     })
     .await;

@@ -385,7 +385,11 @@ mod tests {
                 owner,
                 own: None,
             };
-            assert_eq!(files.publish(&output, job).await.is_ok(), good, "{owner:?}");
+            assert_eq!(
+                files.publish_file(&output, job).await.is_ok(),
+                good,
+                "{owner:?}"
+            );
         }
         std::fs::remove_file(path).unwrap();
     }

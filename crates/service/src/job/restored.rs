@@ -28,6 +28,7 @@ impl Job {
             logs,
             error,
             mut metrics,
+            remote,
             ..
         } = completion.unwrap_or_else(Completion::empty);
         let state = State {
@@ -44,6 +45,7 @@ impl Job {
                 .remove(PREDICT_TIME)
                 .and_then(|seconds| seconds.as_f64()),
             metrics,
+            remote: remote.map(Box::new),
             metrics_count: MAX_METRICS,
             error,
             cancel_asked: false,

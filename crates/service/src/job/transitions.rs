@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use tidegate_core::remote::RemoteFact;
 use tidegate_core::{LogSource, Metric, MetricMode, Status, Step, metrics};
 
 use super::{HistoryMark, Job, MAX_LOGS, MAX_METRICS, OutputTooLarge, VALUE_OVERHEAD, now};
@@ -74,6 +75,11 @@ impl Job {
             metrics::fold(&mut state.metrics, &metric);
             state.tell(|| StreamEvent::Metric(Arc::new(metric)));
         });
+        self.live.changed.notify_waiters();
+    }
+
+    pub(crate) fn remote_fact(&self, fact: RemoteFact) {
+        self.with(|state| state.remote.get_or_insert_default().apply(fact));
         self.live.changed.notify_waiters();
     }
 

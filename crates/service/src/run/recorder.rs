@@ -206,6 +206,7 @@ fn completion(snapshot: Snapshot) -> Completion {
         logs: snapshot.logs,
         error: snapshot.error,
         metrics: with_predict_time(snapshot.metrics, snapshot.predict_time),
+        remote: snapshot.remote.map(|remote| *remote),
     }
 }
 

@@ -275,6 +275,7 @@ impl Tracker {
             match event {
                 Event::Log { source, text } => self.log(source, text),
                 Event::Metric(metric) => self.job.metric(metric),
+                Event::Remote(fact) => self.job.remote_fact(fact),
                 Event::Output(value) => {
                     let added = tokio::select! {
                         biased;

@@ -16,8 +16,8 @@ use tidegate_core::{Account, Event, JobKind, OutputValue, Refusal, Work};
 use tidegate_net::Client;
 use tidegate_queue::MemoryQueue;
 use tidegate_service::{
-    Config, Deps, Files, JobService, OnDuplicateId, OnLost, ResponseMode, Secrets, Submission,
-    WebhookRenderer,
+    Config, Deps, Files, JobService, JobSettings, OnDuplicateId, OnLost, ResponseMode, Secrets,
+    Submission, WebhookRenderer,
 };
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -273,7 +273,6 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> JobService {
     } = wishes;
     let net = Arc::new(Client::new(net));
     let deps = Deps {
-        executor: Arc::new(model),
         files: Files {
             net: Arc::clone(&net),
             upload_to: None,
@@ -282,7 +281,7 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> JobService {
         },
         net,
         scratch: Arc::new(move || scratch.clone().unwrap_or_else(|| "/nonexistent".into())),
-        room: Arc::new(move || room),
+        free_space: Arc::new(move || room),
         spill_above: 1024 * 1024,
         queue: Arc::new(MemoryQueue::default()),
         store,
@@ -292,24 +291,26 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> JobService {
         webhook_secrets: Secrets::default(),
         webhook_throttle: Duration::ZERO,
         webhook_retry_for: Duration::from_secs(24 * 60 * 60),
-        stream_history: 1024,
-        keep_for: KEEP_FOR,
-        keep_data_for,
-        predictions_are: JobKind::Prediction,
-        job_timeout,
-        max_output: MAX_OUTPUT,
         waiting_memory: waiting_memory.unwrap_or(usize::MAX),
-        target: Target {
-            model: "ann/echo".to_owned(),
-            version: "0".repeat(64),
-            deployment: None,
+        jobs: JobSettings {
+            stream_history: 1024,
+            keep_for: KEEP_FOR,
+            keep_data_for,
+            predictions_are: JobKind::Prediction,
+            job_timeout,
+            max_output: MAX_OUTPUT,
+            on_lost: attempts.map_or(OnLost::Fail, |attempts| OnLost::Retry { attempts }),
+            renderer: Arc::new(|_, _| {
+                WebhookRenderer::new(|job| Bytes::from(format!("{:?}", job.status)))
+            }),
         },
-        on_lost: attempts.map_or(OnLost::Fail, |attempts| OnLost::Retry { attempts }),
-        renderer: Arc::new(|_, _| {
-            WebhookRenderer::new(|job| Bytes::from(format!("{:?}", job.status)))
-        }),
     };
-    JobService::new(deps, config)
+    let target = Target {
+        model: "ann/echo".to_owned(),
+        version: "0".repeat(64),
+        deployment: None,
+    };
+    JobService::new(Arc::new(model), target, deps, config)
 }
 
 pub(crate) fn submission(input: &'static str) -> Submission {
@@ -320,10 +321,11 @@ pub(crate) fn submission(input: &'static str) -> Submission {
         input: Bytes::from_static(input.as_bytes()),
         webhook: None,
         context: BTreeMap::new(),
-        delivery: ResponseMode::Async,
-        replay: OnDuplicateId::Refuse,
+        response_mode: ResponseMode::Async,
+        on_duplicate: OnDuplicateId::Refuse,
         deadline: None,
         api: Api::Cog,
+        policies: Api::Cog.policies(),
         deployment: None,
         destination: None,
     }

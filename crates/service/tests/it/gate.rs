@@ -27,6 +27,7 @@ pub(crate) struct Gate {
     corrupt: AtomicBool,
     /// The jobs whose end is rejected.
     rejected_ends: Mutex<Vec<JobId>>,
+    rejections: AtomicUsize,
 }
 
 impl Gate {
@@ -45,6 +46,7 @@ impl Gate {
             unreadable: AtomicUsize::new(0),
             corrupt: AtomicBool::new(false),
             rejected_ends: Mutex::default(),
+            rejections: AtomicUsize::new(0),
         })
     }
 
@@ -84,6 +86,13 @@ impl Gate {
             .lock()
             .expect("no test panics with it")
             .push(id);
+    }
+
+    /// Waits until the end of a job was rejected.
+    pub(crate) async fn end_rejected(&self) {
+        while self.rejections.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// The record of a job, whatever faults are set.
@@ -164,6 +173,7 @@ impl Store for Gate {
                 .contains(&finish.id)
         };
         if is_rejected(&self.rejected_ends) {
+            self.rejections.fetch_add(1, Ordering::SeqCst);
             return Err(StoreError::Unavailable("the test wants it so".to_owned()));
         }
         self.store.finish(finish).await

@@ -46,8 +46,8 @@ impl Place {
 fn named(name: &str, input: &'static str) -> Submission {
     Submission {
         id: Some(id(name)),
-        delivery: ResponseMode::Async,
-        replay: OnDuplicateId::Answer,
+        response_mode: ResponseMode::Async,
+        on_duplicate: OnDuplicateId::Answer,
         ..submission(input)
     }
 }
@@ -83,7 +83,7 @@ async fn a_finished_job_is_found_by_the_next_desk() {
     );
     assert!(matches!(
         jobs.submit(named("a", r#"{"x":1}"#)).await,
-        Ok(Submitted::Over(_))
+        Ok(Submitted::Ended(_))
     ));
     assert_eq!(
         jobs.submit(named("a", r#"{"x": 2}"#)).await.err(),
@@ -137,6 +137,7 @@ async fn a_job_that_somebody_has_from_before_a_restart_is_handed_over_once() {
     // A face whose jobs wait in the line of the desk.
     let named = |name: &str| Submission {
         api: Api::Runpod,
+        policies: Api::Runpod.policies(),
         ..named(name, "{}")
     };
     let (model, jobs) = place.desk(1);
@@ -217,7 +218,7 @@ async fn a_new_request_takes_the_id_of_one_that_is_over() {
     let place = place();
     let (model, jobs) = place.desk(1);
     let post = || Submission {
-        replay: OnDuplicateId::Refuse,
+        on_duplicate: OnDuplicateId::Refuse,
         ..named("a", "{}")
     };
     for output in ["1", "2"] {
@@ -246,7 +247,7 @@ async fn who_waits_without_an_id_is_not_written_down() {
     let (model, jobs) = place.desk(1);
     let mut ticket = new(jobs
         .submit(Submission {
-            delivery: ResponseMode::Wait,
+            response_mode: ResponseMode::Wait,
             ..submission("{}")
         })
         .await);
@@ -303,7 +304,7 @@ async fn data_is_removed_before_the_job_is_forgotten() {
     assert!(
         matches!(
             jobs.submit(named("a", r#"{"x": 1}"#)).await,
-            Ok(Submitted::Over(_))
+            Ok(Submitted::Ended(_))
         ),
         "nothing to compare with"
     );
@@ -362,13 +363,14 @@ async fn whoever_waits_for_a_job_that_is_left_to_the_next_server_is_not_kept() {
     let (model, jobs) = place.desk(1);
     let queued = |name| Submission {
         api: Api::Replicate,
+        policies: Api::Replicate.policies(),
         ..named(name, "{}")
     };
     let runs = new(jobs.submit(queued("runs")).await);
     let run = model.started().await;
     let waits = Arc::clone(new(jobs.submit(queued("waits")).await).job());
     let asks = async {
-        jobs.over(&waits).await;
+        jobs.ended_or_left(&waits).await;
         // Only now: who waits is told at once, and not when the last job is over.
         run.send(Event::Ended(Outcome::Succeeded { output: None }));
     };

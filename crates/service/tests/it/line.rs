@@ -26,6 +26,7 @@ fn job(owner: &str, name: &str) -> Submission {
         account: account(owner),
         id: Some(id(name)),
         api: Api::Replicate,
+        policies: Api::Replicate.policies(),
         ..submission("{}")
     }
 }
@@ -182,7 +183,7 @@ async fn a_job_whose_task_is_lost_fails_and_whoever_waits_for_it_is_told() {
     assert!(
         lost.snapshot()
             .error
-            .is_some_and(|error| error.contains("is gone"))
+            .is_some_and(|error| error.contains("was lost"))
     );
     assert!(models.is_over(&claim.entry).await);
 }
@@ -202,7 +203,7 @@ async fn a_version_that_was_replaced_works_off_its_line() {
         version: "1".repeat(64),
         ..jobs.target().clone()
     };
-    let next = jobs.succeeding(Arc::new(new_one.clone()), target);
+    let next = jobs.for_version(Arc::new(new_one.clone()), target);
     models.offer(ServedVersion {
         jobs: next.clone(),
         created_at: Timestamp::now(),
@@ -264,7 +265,7 @@ async fn a_desk_that_comes_back_under_the_same_name_has_its_own_line() {
     let run = old.started().await;
     let waits = submitted(&jobs, job("ann", "waits")).await;
     models.withdraw(&jobs.target().model);
-    let back = jobs.beside(Arc::new(again.clone()), jobs.target().clone());
+    let back = jobs.for_model(Arc::new(again.clone()), jobs.target().clone());
     models.offer(ServedVersion {
         jobs: back.clone(),
         created_at: Timestamp::now(),

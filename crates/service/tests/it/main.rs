@@ -24,7 +24,7 @@ use fake::{FakeModel, desk, submission, value};
 fn new(submitted: Result<Submitted, Refusal>) -> tidegate_service::Ticket {
     match submitted {
         Ok(Submitted::New(ticket)) => ticket,
-        Ok(Submitted::Running(_) | Submitted::Over(_)) => panic!("the job was known already"),
+        Ok(Submitted::Running(_) | Submitted::Ended(_)) => panic!("the job was known already"),
         Err(refusal) => panic!("refused: {refusal}"),
     }
 }
@@ -84,7 +84,7 @@ async fn a_caller_that_leaves_takes_its_job_along() {
     let (model, jobs) = desk(1);
     let mut ticket = new(jobs
         .submit(Submission {
-            delivery: ResponseMode::Wait,
+            response_mode: ResponseMode::Wait,
             ..submission("{}")
         })
         .await);
@@ -108,7 +108,7 @@ async fn a_caller_that_waits_gets_the_answer() {
     let (model, jobs) = desk(1);
     let mut ticket = new(jobs
         .submit(Submission {
-            delivery: ResponseMode::Wait,
+            response_mode: ResponseMode::Wait,
             ..submission("{}")
         })
         .await);
@@ -127,7 +127,7 @@ async fn a_job_for_later_goes_on_without_its_caller() {
     let (model, jobs) = desk(1);
     let ticket = new(jobs
         .submit(Submission {
-            delivery: ResponseMode::Async,
+            response_mode: ResponseMode::Async,
             ..submission("{}")
         })
         .await);
@@ -165,7 +165,7 @@ async fn the_same_put_again_shows_the_same_job() {
     let (model, jobs) = desk(1);
     let put = |input: &'static str| Submission {
         id: Some(JobId::parse("x").unwrap()),
-        replay: OnDuplicateId::Answer,
+        on_duplicate: OnDuplicateId::Answer,
         ..submission(input)
     };
     let ticket = new(jobs.submit(put(r#"{"n":1}"#)).await);
@@ -186,7 +186,7 @@ async fn the_same_put_again_shows_the_same_job() {
     assert!(
         matches!(
             jobs.submit(put(r#"{ "n": 1 }"#)).await,
-            Ok(Submitted::Over(_))
+            Ok(Submitted::Ended(_))
         ),
         "white space makes no other input"
     );
@@ -229,7 +229,7 @@ async fn two_accounts_may_use_the_same_id_and_see_only_their_own() {
     let put = |account: &Account, input: &'static str| Submission {
         account: account.clone(),
         id: Some(id.clone()),
-        replay: OnDuplicateId::Answer,
+        on_duplicate: OnDuplicateId::Answer,
         ..submission(input)
     };
     let first = new(jobs.submit(put(&a, r#"{"n":1}"#)).await);
@@ -261,7 +261,7 @@ async fn two_accounts_may_use_the_same_id_and_see_only_their_own() {
     );
     assert!(matches!(
         jobs.submit(put(&a, r#"{"n":1}"#)).await,
-        Ok(Submitted::Over(_))
+        Ok(Submitted::Ended(_))
     ));
     assert!(matches!(
         jobs.submit(put(&a, r#"{"n":2}"#)).await,
@@ -308,7 +308,7 @@ async fn a_stream_is_canceled_with_its_last_reader() {
     let (model, jobs) = desk(1);
     let stream = new(jobs
         .submit(Submission {
-            delivery: ResponseMode::Stream,
+            response_mode: ResponseMode::Stream,
             ..submission("{}")
         })
         .await);
@@ -331,7 +331,7 @@ async fn a_late_reader_sees_everything_from_the_start() {
     let (model, jobs) = desk(1);
     let stream = new(jobs
         .submit(Submission {
-            delivery: ResponseMode::Stream,
+            response_mode: ResponseMode::Stream,
             ..submission("{}")
         })
         .await);
@@ -368,7 +368,7 @@ async fn a_model_that_does_not_stream_refuses_one() {
     let jobs = fake::service_of(FakeModel::without_streaming(1));
     assert_eq!(
         jobs.submit(Submission {
-            delivery: ResponseMode::Stream,
+            response_mode: ResponseMode::Stream,
             ..submission("{}")
         })
         .await
@@ -382,14 +382,14 @@ async fn closing_waits_for_what_runs_and_cancels_what_takes_too_long() {
     let (model, jobs) = desk(2);
     let quick = new(jobs
         .submit(Submission {
-            delivery: ResponseMode::Async,
+            response_mode: ResponseMode::Async,
             ..submission("{}")
         })
         .await);
     let quick_run = model.started().await;
     let slow = new(jobs
         .submit(Submission {
-            delivery: ResponseMode::Async,
+            response_mode: ResponseMode::Async,
             ..submission("{}")
         })
         .await);

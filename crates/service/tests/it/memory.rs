@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::policy::UpdatePolicy;
 use tidegate_core::record::Api;
 use tidegate_core::store::{JobQuery, Store};
 use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Refusal, Status};
 use tidegate_net::header::HeaderMap;
 use tidegate_net::{AllowedNetworks, Url};
 use tidegate_service::{
-    EventFilter, Job, JobService, OnDuplicateId, Resumed, Submission, UpdatePolicy, Webhook,
-    WebhookEvent, WebhookRenderer,
+    EventFilter, Job, JobService, OnDuplicateId, Resumed, Submission, Webhook, WebhookEvent,
+    WebhookRenderer,
 };
 
 use crate::fake::{FakeModel, Run, Wishes, desk_with, submission, value};
@@ -33,7 +34,8 @@ fn job(number: usize) -> Submission {
     Submission {
         id: Some(id(number)),
         api: Api::Replicate,
-        replay: OnDuplicateId::Answer,
+        policies: Api::Replicate.policies(),
+        on_duplicate: OnDuplicateId::Answer,
         input: input(number).into(),
         ..submission("{}")
     }
@@ -257,6 +259,7 @@ async fn an_unreadable_job_whose_end_is_rejected_is_left_to_the_next_server() {
     for _ in 0..2 {
         succeed(&model.started().await);
     }
+    gate.end_rejected().await;
     assert!(jobs.close(Duration::from_secs(30)).await, "no slot is lost");
     assert!(!evicted.status().is_terminal(), "{:?}", evicted.status());
     assert_eq!(gate.record(&id(3)).await.status, Status::Queued);

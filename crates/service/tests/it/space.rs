@@ -24,7 +24,7 @@ async fn refusal(room: u64, input: String) -> Option<Refusal> {
         .await
     {
         Ok(Submitted::New(_)) => None,
-        Ok(Submitted::Running(_) | Submitted::Over(_)) => panic!("the job was known already"),
+        Ok(Submitted::Running(_) | Submitted::Ended(_)) => panic!("the job was known already"),
         Err(refusal) => Some(refusal),
     }
 }

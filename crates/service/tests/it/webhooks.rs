@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tidegate_core::policy::UpdatePolicy;
 use tidegate_core::{Account, Event, JobId, Outcome};
 use tidegate_net::header::HeaderMap;
 use tidegate_net::{AllowedNetworks, Config, Url};
 use tidegate_service::{
     AttemptResult, DeliveryRecord, DeliveryState, EventFilter, JobService, ReplayError, Submission,
-    UpdatePolicy, Webhook, WebhookEvent, WebhookRenderer,
+    Webhook, WebhookEvent, WebhookRenderer,
 };
 use tokio::time::Instant;
 

@@ -18,6 +18,7 @@ const LONG_AFTER: Duration = Duration::from_secs(60);
 fn job() -> Submission {
     Submission {
         api: Api::Replicate,
+        policies: Api::Replicate.policies(),
         ..submission("{}")
     }
 }
@@ -85,7 +86,7 @@ impl Replaced {
                 ..self.jobs.target().clone()
             };
             self.models.offer(version(
-                &self.jobs.succeeding(Arc::new(self.newer.clone()), target),
+                &self.jobs.for_version(Arc::new(self.newer.clone()), target),
             ));
             // The clock is the test's: this takes no time.
             tokio::time::sleep(LONG_AFTER).await;

@@ -8,6 +8,7 @@ use serde_json::json;
 use tidegate_core::record::{
     Api, Completion, DeploymentRef, JobRecord, JobSpec, OutboxMessage, Target, WebhookSpec,
 };
+use tidegate_core::remote::RemoteFacts;
 use tidegate_core::store::{JobFinish, JobQuery, Store};
 use tidegate_core::{Account, JobId, JobKind, Status};
 
@@ -44,6 +45,7 @@ pub fn spec(name: &str) -> JobSpec {
         destination: None,
         hook: None,
         api: Api::Cog,
+        policies: Api::Cog.policies(),
         deadline: None,
         created_at: at(0),
     }
@@ -77,6 +79,7 @@ pub fn full_spec(name: &str) -> JobSpec {
         destination: Some("ann/tuned".to_owned()),
         hook: Some(hook()),
         api: Api::Replicate,
+        policies: Api::Runpod.policies(),
         deadline: Some(at(60_000_000)),
         created_at: at(-1),
         ..spec(name)
@@ -108,6 +111,13 @@ pub fn completion(completed_at: i64) -> Completion {
         logs: "one\ntwo\n".to_owned(),
         error: Some("it broke".to_owned()),
         metrics,
+        remote: Some(RemoteFacts {
+            worker: Some("worker-1".to_owned()),
+            retries: Some(2),
+            final_output: Some(json!({"a": 1})),
+            timed_out: true,
+            ..RemoteFacts::default()
+        }),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Our words as they stand in columns, and back. Text, so that a person with `sqlite3` can read it.
 
 use jiff::Timestamp;
+use serde_json::{Map, Value};
 use tidegate_core::record::{Api, DeploymentRef};
+use tidegate_core::remote::RemoteFacts;
 use tidegate_core::{Account, JobKind, Status};
 
 use super::error::DbError;
@@ -64,7 +66,7 @@ pub(super) fn api(text: &str) -> Result<Api, DbError> {
         "cog" => Ok(Api::Cog),
         "replicate" => Ok(Api::Replicate),
         "runpod" => Ok(Api::Runpod),
-        other => Err(DbError::Corrupt(format!("`{other}` is not a api"))),
+        other => Err(DbError::Corrupt(format!("`{other}` is not an API"))),
     }
 }
 
@@ -99,6 +101,28 @@ pub(super) fn json_text(value: &impl serde::Serialize) -> Result<String, DbError
 
 pub(super) fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, DbError> {
     serde_json::from_str(text).map_err(corrupt)
+}
+
+/// The facts about a remote worker in a row of layout 4 or earlier, where they are among the metrics.
+pub(super) fn remote_facts_among(metrics: &mut Map<String, Value>) -> Option<RemoteFacts> {
+    if !metrics.contains_key("worker") {
+        return None;
+    }
+    let mut flag = |name| metrics.remove(name).is_some();
+    let (waiting, streamed) = (flag("waits"), flag("streamed"));
+    let (no_output, timed_out) = (flag("no_output"), flag("timed_out"));
+    Some(RemoteFacts {
+        worker: metrics
+            .remove("worker")
+            .and_then(|worker| Some(worker.as_str()?.to_owned())),
+        retries: metrics.remove("retries").and_then(|count| count.as_u64()),
+        progress: metrics.remove("progress"),
+        final_output: metrics.remove("final_output"),
+        waiting,
+        streamed,
+        no_output,
+        timed_out,
+    })
 }
 
 pub(super) fn corrupt(error: impl std::fmt::Display) -> DbError {

@@ -41,9 +41,9 @@ pub(super) fn replace(conn: &Connection, spec: &JobSpec) -> Result<Inserted, DbE
 
 fn insert_row(conn: &Connection, spec: &JobSpec) -> Result<Option<i64>, DbError> {
     let mut statement = conn.prepare_cached(
-        "INSERT INTO jobs (account, id, kind, model, version, deployment, face, hook, context, files, secrets, destination, status,
+        "INSERT INTO jobs (account, id, kind, model, version, deployment, face, hook, context, files, secrets, destination, policies, status,
                            created_at, deadline)
-         VALUES (:account, :id, :kind, :model, :version, :deployment, :face, :hook, :context, :files, :secrets, :destination,
+         VALUES (:account, :id, :kind, :model, :version, :deployment, :face, :hook, :context, :files, :secrets, :destination, :policies,
                  'queued', :created_at, :deadline)
          ON CONFLICT (account, id) DO NOTHING RETURNING number",
     )?;
@@ -60,6 +60,7 @@ fn insert_row(conn: &Connection, spec: &JobSpec) -> Result<Option<i64>, DbError>
         ":files": columns::json_text(&spec.files)?,
         ":secrets": columns::json_text(&spec.secrets)?,
         ":destination": spec.destination,
+        ":policies": columns::json_text(&spec.policies)?,
         ":created_at": columns::micros(spec.created_at),
         ":deadline": spec.deadline.map(columns::micros),
     };
@@ -130,15 +131,21 @@ fn close(conn: &Connection, finish: &JobFinish) -> Result<Option<i64>, DbError> 
 
 fn keep_ending(conn: &Connection, number: i64, completion: &Completion) -> Result<(), DbError> {
     let mut statement = conn.prepare_cached(
-        "INSERT INTO endings (number, output, logs, error, metrics) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO endings (number, output, logs, error, metrics, remote) VALUES (?, ?, ?, ?, ?, ?)",
     )?;
     let metrics = columns::json_text(&completion.metrics)?;
+    let remote = completion
+        .remote
+        .as_ref()
+        .map(columns::json_text)
+        .transpose()?;
     statement.execute(params![
         number,
         completion.output.as_deref(),
         completion.logs,
         completion.error,
-        metrics
+        metrics,
+        remote
     ])?;
     Ok(())
 }

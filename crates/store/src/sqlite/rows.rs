@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rusqlite::Row;
 use tidegate_core::JobId;
-use tidegate_core::record::{Completion, JobRecord, JobSpec, Target};
+use tidegate_core::record::{Api, Completion, JobRecord, JobSpec, Target};
 
 use super::columns;
 use super::error::DbError;
@@ -14,7 +14,7 @@ macro_rules! record_of {
         concat!(
             "SELECT j.number, j.account, j.id, j.kind, j.model, j.version, j.deployment, j.face, j.hook, j.context, j.status, ",
             "j.attempt, j.created_at, j.deadline, j.started_at, j.completed_at, j.data_removed, ",
-            "i.json, e.output, e.logs, e.error, e.metrics, j.files, j.secrets, j.cancel_asked, j.destination ",
+            "i.json, e.output, e.logs, e.error, e.metrics, j.files, j.secrets, j.cancel_asked, j.destination, j.policies, e.remote ",
             "FROM jobs j LEFT JOIN inputs i ON i.number = j.number LEFT JOIN endings e ON e.number = j.number ",
             $($rest)*
         )
@@ -57,6 +57,10 @@ fn read(row: &Row<'_>) -> Result<JobRecord, DbError> {
 fn spec(row: &Row<'_>) -> Result<JobSpec, DbError> {
     let input: Option<Vec<u8>> = row.get(17)?;
     let hook: Option<String> = row.get(8)?;
+    let (api, policies) = (
+        columns::api(text(row, 7)?)?,
+        row.get::<_, Option<String>>(26)?,
+    );
     Ok(JobSpec {
         id: JobId::parse(text(row, 2)?).map_err(columns::corrupt)?,
         account: columns::account(text(row, 1)?)?,
@@ -72,7 +76,10 @@ fn spec(row: &Row<'_>) -> Result<JobSpec, DbError> {
         context: columns::json(text(row, 9)?)?,
         destination: row.get(25)?,
         hook: hook.as_deref().map(columns::json).transpose()?,
-        api: columns::api(text(row, 7)?)?,
+        api,
+        policies: policies
+            .as_deref()
+            .map_or_else(|| Ok(api.policies()), columns::json)?,
         deadline: timestamp(row, 13)?,
         created_at: columns::timestamp(row.get(12)?)?,
     })
@@ -82,12 +89,21 @@ fn completion(row: &Row<'_>) -> Result<Option<Completion>, DbError> {
     let Some(completed_at) = timestamp(row, 15)? else {
         return Ok(None);
     };
+    let mut metrics = columns::json(text(row, 21)?)?;
+    let remote = match row.get::<_, Option<String>>(27)? {
+        Some(remote) => Some(columns::json(&remote)?),
+        None if columns::api(text(row, 7)?)? == Api::Runpod => {
+            columns::remote_facts_among(&mut metrics)
+        }
+        None => None,
+    };
     Ok(Some(Completion {
         completed_at,
         output: row.get::<_, Option<Vec<u8>>>(18)?.map(Bytes::from),
         logs: row.get(19)?,
         error: row.get(20)?,
-        metrics: columns::json(text(row, 21)?)?,
+        metrics,
+        remote,
     }))
 }
 

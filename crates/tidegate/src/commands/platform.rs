@@ -21,8 +21,8 @@ use tidegate_queue::MemoryQueue;
 use tidegate_remote::RemoteExecutor;
 use tidegate_runtime::Scratch;
 use tidegate_service::{
-    Config, Deps, Files, JobService, ModelRegistry, NoExecutor, OnLost, Secrets, ServedVersion,
-    free_space,
+    Config, Deps, Files, JobService, JobSettings, ModelRegistry, NoExecutor, OnLost, Secrets,
+    ServedVersion, free_space,
 };
 use tidegate_store::MemoryDocuments;
 use tokio_util::sync::CancellationToken;
@@ -233,7 +233,7 @@ fn open_endpoint(models: &ModelRegistry, name: &str, config: tidegate_remote::Co
         version: VERSION.to_owned(),
         deployment: None,
     };
-    let jobs = models.lookup().beside(Arc::new(remote.clone()), target);
+    let jobs = models.lookup().for_model(Arc::new(remote.clone()), target);
     models.offer(ServedVersion {
         jobs: jobs.clone(),
         created_at: Timestamp::now(),
@@ -262,7 +262,6 @@ fn lookup_service(
     }));
     let scratch_root = scratch.path().to_owned();
     let deps = Deps {
-        executor: Arc::new(NoExecutor),
         files: Files {
             net: Arc::clone(&net),
             upload_to: None,
@@ -271,7 +270,7 @@ fn lookup_service(
         },
         net,
         scratch: Arc::new(move || scratch.unique_path()),
-        room: Arc::new(move || free_space(&scratch_root)),
+        free_space: Arc::new(move || free_space(&scratch_root)),
         // Workers get inputs unchanged.
         spill_above: usize::MAX,
         queue: Arc::new(MemoryQueue::default()),
@@ -282,19 +281,25 @@ fn lookup_service(
         webhook_secrets,
         webhook_throttle: env.throttle,
         webhook_retry_for: args.webhook.webhook_retry_for,
-        stream_history: 0,
-        keep_for: args.keep_for,
-        keep_data_for: None,
-        predictions_are: JobKind::Prediction,
-        job_timeout: None,
-        max_output: args.max_output,
         waiting_memory: args.waiting_memory,
-        target: NO_TARGET,
-        on_lost: OnLost::Retry { attempts: ATTEMPTS },
-        renderer: tidegate_http::renderer(
-            PredictionRenderer::new(&[], RenderAborted::AsIs),
-            tidegate_http::runpod::platform::renderer,
-        ),
+        jobs: JobSettings {
+            stream_history: 0,
+            keep_for: args.keep_for,
+            keep_data_for: None,
+            predictions_are: JobKind::Prediction,
+            job_timeout: None,
+            max_output: args.max_output,
+            on_lost: OnLost::Retry { attempts: ATTEMPTS },
+            renderer: tidegate_http::renderer(
+                PredictionRenderer::new(&[], RenderAborted::AsIs),
+                tidegate_http::runpod::platform::renderer,
+            ),
+        },
     };
-    Ok(JobService::new(deps, config))
+    Ok(JobService::new(
+        Arc::new(NoExecutor),
+        NO_TARGET,
+        deps,
+        config,
+    ))
 }

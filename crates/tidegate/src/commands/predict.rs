@@ -242,10 +242,11 @@ async fn once(
         input: Bytes::from(serde_json::to_vec(&input)?),
         webhook: None,
         context: BTreeMap::new(),
-        delivery: ResponseMode::Wait,
-        replay: OnDuplicateId::Refuse,
+        response_mode: ResponseMode::Wait,
+        on_duplicate: OnDuplicateId::Refuse,
         deadline: None,
         api: Api::Cog,
+        policies: Api::Cog.policies(),
         deployment: None,
         destination: None,
     };

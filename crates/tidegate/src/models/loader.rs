@@ -206,8 +206,8 @@ impl ModelLoader {
         };
         Ok(tidegate_service::ServedVersion {
             jobs: match self.models.get(name) {
-                Some(known) => known.jobs().succeeding(executor, target),
-                None => self.models.lookup().beside(executor, target),
+                Some(known) => known.jobs().for_version(executor, target),
+                None => self.models.lookup().for_model(executor, target),
             },
             created_at: current.changed_at,
             description: None,

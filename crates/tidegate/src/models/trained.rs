@@ -107,7 +107,7 @@ impl ModelLoader {
             ..self.factory.read(&source.folder)?
         };
         // The code is the same, so the schema is too.
-        source.jobs.described(SCHEMA_TIMEOUT).await;
+        source.jobs.wait_for_description(SCHEMA_TIMEOUT).await;
         let schema = match source.jobs.description() {
             Some(schema) => Bytes::clone(&schema.document),
             None => read_schema(&self.factory.launch(&model)).await?,
@@ -133,8 +133,8 @@ impl ModelLoader {
         Ok(ServedVersion {
             // All versions of a model share their metrics.
             jobs: match self.job_service_of(&trained.model) {
-                Some(service) => service.succeeding(executor, target),
-                None => self.models.lookup().beside(executor, target),
+                Some(service) => service.for_version(executor, target),
+                None => self.models.lookup().for_model(executor, target),
             },
             created_at: trained.created_at,
             description: None,

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use tidegate_core::record::Api;
 use tidegate_core::{Account, JobId, JobKind, Refusal};
 use tidegate_service::{
-    EventFilter, Job, JobService, OnDuplicateId, ResponseMode, Submission, Submitted, UpdatePolicy,
-    Webhook, WebhookEvent,
+    EventFilter, Job, JobService, OnDuplicateId, ResponseMode, Submission, Submitted, Webhook,
+    WebhookEvent,
 };
 
 use super::reply::{self, ApiError};
@@ -47,7 +47,7 @@ pub(super) async fn runsync(
     request: Request,
 ) -> Result<Response, ApiError> {
     let job = submit_body(&app, caller.account, request).await?;
-    app.jobs().over(&job).await;
+    app.jobs().ended_or_left(&job).await;
     Ok(outcome(&job))
 }
 
@@ -71,7 +71,7 @@ pub(super) async fn wait(
 ) -> Response {
     match app.find(&caller.account, &id).await {
         Some(job) => {
-            app.jobs().over(&job).await;
+            app.jobs().ended_or_left(&job).await;
             outcome(&job)
         }
         None => reply::failed(&id, JOB_NOT_FOUND),
@@ -112,10 +112,10 @@ impl AppState {
     /// Takes a job in. Whoever brought it may leave: it goes on.
     pub(super) async fn submit(&self, submission: Submission) -> Result<Arc<Job>, Refusal> {
         let jobs = self.jobs();
-        jobs.described(SCHEMA_TIMEOUT).await;
+        jobs.wait_for_description(SCHEMA_TIMEOUT).await;
         match jobs.submit(submission).await? {
             Submitted::New(ticket) => Ok(Arc::clone(ticket.job())),
-            Submitted::Running(job) | Submitted::Over(job) => Ok(job),
+            Submitted::Running(job) | Submitted::Ended(job) => Ok(job),
         }
     }
 }
@@ -150,10 +150,11 @@ pub(super) fn submission(account: Account, input: Bytes) -> Submission {
         input,
         webhook: None,
         context: BTreeMap::new(),
-        delivery: ResponseMode::Async,
-        replay: OnDuplicateId::Refuse,
+        response_mode: ResponseMode::Async,
+        on_duplicate: OnDuplicateId::Refuse,
         deadline: None,
         api: Api::Runpod,
+        policies: Api::Runpod.policies(),
         deployment: None,
         destination: None,
     }
@@ -168,7 +169,7 @@ fn webhook(jobs: &JobService, url: &str, headers: &HeaderMap) -> Result<Arc<Webh
         url: checked,
         filter: EventFilter::only([WebhookEvent::Completed]),
         headers: trace_headers(headers),
-        pace: UpdatePolicy::of(Api::Runpod),
+        pace: Api::Runpod.policies().updates,
         origin: None,
         streams: false,
         streams_files: false,

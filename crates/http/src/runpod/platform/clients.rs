@@ -16,8 +16,7 @@ use tidegate_core::store::JobFilter;
 use tidegate_core::{Account, JobId, JobKind, Status};
 use tidegate_remote::EXECUTION_TIMEOUT;
 use tidegate_service::{
-    EventFilter, Job, OnDuplicateId, ResponseMode, Submission, Submitted, UpdatePolicy, Webhook,
-    WebhookEvent,
+    EventFilter, Job, OnDuplicateId, ResponseMode, Submission, Submitted, Webhook, WebhookEvent,
 };
 
 use super::client_request::ClientRequest;
@@ -295,7 +294,7 @@ impl ClientRequest {
         };
         Ok(match endpoint.jobs.submit(submission).await? {
             Submitted::New(ticket) => Arc::clone(ticket.job()),
-            Submitted::Running(job) | Submitted::Over(job) => job,
+            Submitted::Running(job) | Submitted::Ended(job) => job,
         })
     }
 }
@@ -327,10 +326,11 @@ impl Endpoint {
             input: job_request.envelope,
             webhook,
             context,
-            delivery: ResponseMode::Async,
-            replay: OnDuplicateId::Refuse,
+            response_mode: ResponseMode::Async,
+            on_duplicate: OnDuplicateId::Refuse,
             deadline: Some(job_request.ttl),
             api: Api::Runpod,
+            policies: Api::Runpod.policies(),
             deployment: None,
             destination: None,
         })
@@ -346,7 +346,7 @@ fn webhook(endpoint: &Endpoint, url: &str, headers: &HeaderMap) -> Result<Arc<We
         url,
         filter: EventFilter::only([WebhookEvent::Completed]),
         headers: trace_headers(headers),
-        pace: UpdatePolicy::of(Api::Runpod),
+        pace: Api::Runpod.policies().updates,
         origin: None,
         streams: false,
         streams_files: false,
@@ -397,7 +397,7 @@ fn wait(uri: &Uri) -> Result<Duration, ApiError> {
 
 /// The job when it is over, or as it is after this time.
 async fn after(endpoint: &Endpoint, job: &Arc<Job>, wait: Duration) -> Response {
-    tokio::time::timeout(wait, endpoint.jobs.over(job))
+    tokio::time::timeout(wait, endpoint.jobs.ended_or_left(job))
         .await
         .ok();
     json(StatusCode::OK, render::job(&job.snapshot()))

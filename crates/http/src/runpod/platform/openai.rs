@@ -85,7 +85,9 @@ struct AttachedJob {
 impl Drop for AttachedJob {
     fn drop(&mut self) {
         // Nothing happens when it is over, which is nearly always.
-        self.access.jobs.stop(&self.caller.account, self.job.id());
+        self.access
+            .jobs
+            .request_stop(&self.caller.account, self.job.id());
     }
 }
 
@@ -101,12 +103,12 @@ impl ClientRequest {
             &self.headers,
         )?;
         let submission = Submission {
-            delivery: ResponseMode::Wait,
+            response_mode: ResponseMode::Wait,
             ..submission
         };
         let job = match access.jobs.submit(submission).await? {
             Submitted::New(ticket) => ticket.detach(),
-            Submitted::Running(job) | Submitted::Over(job) => job,
+            Submitted::Running(job) | Submitted::Ended(job) => job,
         };
         Ok(AttachedJob {
             access,

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
 use tidegate_core::Status;
-use tidegate_remote::note;
+use tidegate_core::remote::RemoteFacts;
 use tidegate_service::{Snapshot, WebhookRenderer};
 
 use super::wire::input_of;
@@ -61,7 +61,7 @@ pub(super) fn status_of(json: &str) -> Option<String> {
 }
 
 fn write_job<'a>(object: &'a mut JsonObjectWriter, job: &Snapshot) -> &'a mut JsonObjectWriter {
-    let note = |name| job.metrics.get(name);
+    let remote = job.remote.as_deref();
     let delay = job.started_at.map(|began| between(job.created_at, began));
     let ran = job
         .started_at
@@ -73,9 +73,9 @@ fn write_job<'a>(object: &'a mut JsonObjectWriter, job: &Snapshot) -> &'a mut Js
         .maybe("executionTime", ran.as_ref())
         .field("id", &job.id)
         .raw("output", output(job).as_ref())
-        .maybe("retries", note(note::RETRIES))
+        .maybe("retries", remote.and_then(|remote| remote.retries.as_ref()))
         .field("status", status(job))
-        .maybe("workerId", note(note::WORKER))
+        .maybe("workerId", remote.and_then(|remote| remote.worker.as_ref()))
 }
 
 /// What has become of a job, in one word.
@@ -85,9 +85,10 @@ pub(super) fn status(job: &Snapshot) -> &'static str {
         .deadline
         .zip(job.completed_at)
         .is_some_and(|(deadline, over)| over >= deadline);
+    let is_remote = |check: fn(&RemoteFacts) -> bool| job.remote.as_deref().is_some_and(check);
     match job.status {
-        Status::Processing if job.metrics.contains_key(note::WAITS) => "IN_QUEUE",
-        Status::Failed if job.metrics.contains_key(note::TIMED_OUT) => "TIMED_OUT",
+        Status::Processing if is_remote(|remote| remote.waiting) => "IN_QUEUE",
+        Status::Failed if is_remote(|remote| remote.timed_out) => "TIMED_OUT",
         Status::Canceled if too_late => "TIMED_OUT",
         other => status_name(other),
     }
@@ -107,16 +108,22 @@ pub(super) fn failure(job: &Snapshot) -> Option<String> {
 
 /// What a worker gave in the end; what it says about its progress until then.
 fn output(job: &Snapshot) -> Option<Bytes> {
-    let noted = |name| {
-        job.metrics
-            .get(name)
-            .map(|value: &Value| Bytes::from(value.to_string()))
+    let remote = job.remote.as_deref();
+    let text = |value: &Value| Bytes::from(value.to_string());
+    let final_output = || {
+        remote
+            .and_then(|remote| remote.final_output.as_ref())
+            .map(text)
     };
     match job.status {
-        Status::Queued | Status::Starting | Status::Processing => noted(note::PROGRESS),
-        Status::Succeeded if job.metrics.contains_key(note::NO_OUTPUT) || job.data_removed => None,
-        Status::Succeeded => noted(note::FINAL_OUTPUT).or_else(|| job.output.clone()),
-        Status::Failed | Status::Canceled | Status::Aborted => noted(note::FINAL_OUTPUT),
+        Status::Queued | Status::Starting | Status::Processing => {
+            remote.and_then(|remote| remote.progress.as_ref()).map(text)
+        }
+        Status::Succeeded if job.data_removed || remote.is_some_and(|remote| remote.no_output) => {
+            None
+        }
+        Status::Succeeded => final_output().or_else(|| job.output.clone()),
+        Status::Failed | Status::Canceled | Status::Aborted => final_output(),
     }
 }
 

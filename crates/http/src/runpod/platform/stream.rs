@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use axum::response::Response;
 use bytes::{BufMut, Bytes, BytesMut};
-use tidegate_remote::note;
 use tidegate_service::ReadPosition;
 
 use super::client_request::ClientRequest;
@@ -37,7 +36,7 @@ pub(super) async fn stream(request: ClientRequest) -> Result<Response, ApiError>
         }
         let parts = match came {
             // What was returned is no part of a stream.
-            Ok(progress) if now.metrics.contains_key(note::STREAMED) => progress.outputs,
+            Ok(progress) if is_streamed(&now) => progress.outputs,
             Ok(_) | Err(_) => Vec::new(),
         };
         if let Some(reading) = cursors.begin_read(account, job.id(), read, parts.len()) {
@@ -81,4 +80,8 @@ mod tests {
             r#"[{"output":1},{"output":[2]}]"#
         );
     }
+}
+
+fn is_streamed(job: &tidegate_service::Snapshot) -> bool {
+    job.remote.as_ref().is_some_and(|remote| remote.streamed)
 }

@@ -92,6 +92,7 @@ impl Desk {
             destination: None,
             hook: None,
             api: Api::Replicate,
+            policies: Api::Replicate.policies(),
             deadline: None,
             created_at: completed_at,
         };

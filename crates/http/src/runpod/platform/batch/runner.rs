@@ -257,7 +257,7 @@ async fn submit(
     };
     Ok(match endpoint.jobs.submit(submission).await? {
         Submitted::New(ticket) => ticket.detach(),
-        Submitted::Running(job) | Submitted::Over(job) => job,
+        Submitted::Running(job) | Submitted::Ended(job) => job,
     })
 }
 
