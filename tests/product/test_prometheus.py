@@ -212,7 +212,8 @@ def test_a_child_killed_by_the_server_is_counted_as_such(start_server):
     server = start_server("hostile", "--cancel-grace", "200ms")
     name = "local/hostile"
     server.start({"how": "swallow"}, id="stubborn")
-    becomes(server, 1, "tidegate_jobs_running", model=name)
+    # Before the code runs, a cancel ends the job without a kill.
+    wait_until(lambda: "begun" in server.get("/predictions/stubborn").json.get("logs", ""), "the code to run")
     server.cancel("stubborn")
     becomes(server, 1, "tidegate_child_deaths_total", cause="killed", model=name)
 
