@@ -1,6 +1,6 @@
-//! The HTTP APIs, side by side on one port. Each folder is one API with the same files: `mod.rs` is its
-//! route table, `wire.rs` its types, `reply.rs` maps results and errors of the job service to responses.
-//! `edge` is the HTTP server in front of them, `access` checks tokens.
+//! The HTTP APIs, side by side on one port. Each folder is one API with the same files: `mod.rs` is
+//! its route table, `wire.rs` its types, `reply.rs` maps results and errors of the job service to
+//! responses. `edge` is the HTTP server in front of them, `access` checks tokens.
 
 pub mod access;
 pub mod admin;
@@ -22,8 +22,8 @@ use std::sync::Arc;
 use tidegate_core::record::Api;
 use tidegate_service::{RendererFactory, WebhookRenderer};
 
-/// Renders the webhooks of each API. `runpod` is the renderer of the Runpod API that this server has,
-/// local or platform.
+/// Renders the webhooks of each API. `runpod` is the renderer of the Runpod API that this server
+/// has, local or platform.
 pub fn renderer(
     replicate: replicate::PredictionRenderer,
     runpod: fn() -> WebhookRenderer,

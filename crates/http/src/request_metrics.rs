@@ -1,8 +1,8 @@
 //! Counts requests by resource and status class. The edge counts, because every response passes it:
 //! two short comparisons and one addition each.
 //!
-//! A response to a rejected request carries the reason (`RejectReason::tag`), so that the edge counts
-//! it in the same place.
+//! A response to a rejected request carries the reason (`RejectReason::tag`), so that the edge
+//! counts it in the same place.
 
 use axum::response::Response;
 use tidegate_core::label;

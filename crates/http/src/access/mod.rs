@@ -1,10 +1,10 @@
 //! Access control: checks the token of every request before any API sees it, and gives handlers the
 //! identity of the client.
 //!
-//! Without tokens there is no check: all clients share the anonymous account, and only clients on this
-//! machine are administrators. With tokens every request needs one, also on paths that do not exist.
-//! Exceptions are the health check, and streams and downloads whose URL contains a secret. Rejected
-//! requests are logged with the target `audit`, never with the token.
+//! Without tokens there is no check: all clients share the anonymous account, and only clients on
+//! this machine are administrators. With tokens every request needs one, also on paths that do not
+//! exist. Exceptions are the health check, and streams and downloads whose URL contains a secret.
+//! Rejected requests are logged with the target `audit`, never with the token.
 
 mod tokens;
 
@@ -135,8 +135,8 @@ pub async fn require_admin(request: Request, next: Next) -> Response {
     forbidden(&client, &request)
 }
 
-/// Requires an administrator if the server has tokens. Without tokens all clients share one account,
-/// so there is no other account to protect. For single routes.
+/// Requires an administrator if the server has tokens. Without tokens all clients share one
+/// account, so there is no other account to protect. For single routes.
 pub async fn require_operator(request: Request, next: Next) -> Response {
     let client = Identity::of(request.extensions());
     if client.role == Role::Admin || client.account.is_anonymous() {

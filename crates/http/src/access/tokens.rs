@@ -12,9 +12,9 @@ use super::{Identity, Role};
 
 /// The SHA-256 of a token.
 ///
-/// A hash map finds tokens by it. The time of a lookup reveals something about the hash only, and an
-/// attacker cannot choose a token by its hash, so no comparison has to take constant time. A fast
-/// hash is enough because tokens are random and long; passwords would need a slow one.
+/// A hash map finds tokens by it. The time of a lookup reveals something about the hash only, and
+/// an attacker cannot choose a token by its hash, so no comparison has to take constant time. A
+/// fast hash is enough because tokens are random and long; passwords would need a slow one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenDigest([u8; 32]);
 

@@ -15,8 +15,8 @@ use crate::access::Identity;
 /// How many deliveries are read from the store.
 const MAX_STORED: usize = 1000;
 
-/// `GET /admin/deliveries[?job=ID]`, newest first: the deliveries of the client's account, or all for
-/// an administrator. First those of this server, then those of previous runs.
+/// `GET /admin/deliveries[?job=ID]`, newest first: the deliveries of the client's account, or all
+/// for an administrator. First those of this server, then those of previous runs.
 pub(super) async fn list(
     State(job_services): State<JobServices>,
     client: Identity,

@@ -21,7 +21,8 @@ use crate::access::Identity;
 /// How long a cancel that came too late waits for the status with which the job ended.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// `GET /admin/jobs?status=&model=&account=&id=&limit=`: open jobs, then ended ones; both newest first.
+/// `GET /admin/jobs?status=&model=&account=&id=&limit=`: open jobs, then ended ones; both newest
+/// first.
 pub(super) async fn list(
     State(job_services): State<JobServices>,
     client: Identity,
@@ -92,7 +93,8 @@ pub(super) async fn show(
     )))
 }
 
-/// `GET /admin/jobs/{account}/{id}/logs?from=&wait=`: the logs since `from`, and whether more can follow.
+/// `GET /admin/jobs/{account}/{id}/logs?from=&wait=`: the logs since `from`, and whether more can
+/// follow.
 pub(super) async fn logs(
     State(job_services): State<JobServices>,
     client: Identity,

@@ -1,9 +1,9 @@
 //! The admin API: shows models, queues, processes, jobs and webhook deliveries; cancels jobs and
 //! replays deliveries.
 //!
-//! Models, queues and processes are shown to administrators. Every client sees the jobs and deliveries
-//! of its own account; administrators see those of all accounts. Without tokens all clients share one
-//! account.
+//! Models, queues and processes are shown to administrators. Every client sees the jobs and
+//! deliveries of its own account; administrators see those of all accounts. Without tokens all
+//! clients share one account.
 
 mod deliveries;
 mod jobs;

@@ -48,7 +48,8 @@ impl QueryParams {
             account(name).ok_or_else(|| invalid("account", name, "not a valid account name"))
         });
         Ok(JobFilter {
-            // A client that may see one account and asks for another gets nothing: see `is_outside`.
+            // A client that may see one account and asks for another gets nothing: see
+            // `is_outside`.
             account: scope.or(account.transpose()?),
             id: self.job("id")?,
             model: self.value("model").map(str::to_owned),

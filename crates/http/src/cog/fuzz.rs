@@ -12,8 +12,8 @@ use super::stream::frames;
 use super::wire::CreateRequest;
 use crate::shared::parse_body::WebhookEventName;
 
-/// An accepted request has the values that any other JSON parser finds in it, and a rejected one has
-/// an error message.
+/// An accepted request has the values that any other JSON parser finds in it, and a rejected one
+/// has an error message.
 pub fn envelope(input: &[u8]) {
     let request = match CreateRequest::parse(input) {
         Ok(request) => request,
@@ -80,8 +80,9 @@ fn serialize(request: &CreateRequest<'_>) -> String {
 
 /// A client reads exactly the events that were written, whatever they contain.
 ///
-/// A part is an event: `s` starts a job with this id, `o` and JSON is an output, `l` or `e` and text
-/// is a log line, `m` and a name, a line break and JSON is a metric, `c` and JSON is the result.
+/// A part is an event: `s` starts a job with this id, `o` and JSON is an output, `l` or `e` and
+/// text is a log line, `m` and a name, a line break and JSON is a metric, `c` and JSON is the
+/// result.
 pub fn events(input: &[u8]) {
     let mut id = JobId::from_random(7);
     let mut result = Bytes::from_static(b"{}");
@@ -172,8 +173,8 @@ fn expected(event: &StreamEvent, id: &JobId, result: &Bytes) -> (String, Value) 
     (name.to_owned(), data)
 }
 
-/// The events of a stream as a client reads them, with all three kinds of line breaks. Stricter than
-/// clients: every line must be one that the server writes.
+/// The events of a stream as a client reads them, with all three kinds of line breaks. Stricter
+/// than clients: every line must be one that the server writes.
 fn read(stream: &str) -> Vec<(String, Value)> {
     let (mut events, mut name, mut data) = (Vec::new(), None, None);
     let lines = stream.replace("\r\n", "\n").replace('\r', "\n");

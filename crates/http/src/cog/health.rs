@@ -24,8 +24,8 @@ pub(super) async fn check(State(state): State<Arc<AppState>>) -> Response {
 
 #[derive(Serialize)]
 struct HealthBody<'a> {
-    /// How the model's process died, until another one serves. Cog has no such field, because it ends
-    /// with its process.
+    /// How the model's process died, until another one serves. Cog has no such field, because it
+    /// ends with its process.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
     setup: Option<SetupBody<'a>>,
@@ -81,7 +81,8 @@ fn body<'a>(report: &'a HealthReport, build: &super::BuildInfo) -> HealthBody<'a
     }
 }
 
-/// The status in Cog's API. While the model serves, an error of its own health check takes precedence.
+/// The status in Cog's API. While the model serves, an error of its own health check takes
+/// precedence.
 pub(super) fn status(report: &HealthReport) -> &'static str {
     match report.health {
         Health::Ready | Health::Busy if report.health_error.is_some() => "UNHEALTHY",

@@ -95,7 +95,8 @@ async fn docs(State(state): State<Arc<AppState>>) -> Html<String> {
     ))
 }
 
-/// `GET /health-check`: the health of each model, and the worst of them as the status of the server.
+/// `GET /health-check`: the health of each model, and the worst of them as the status of the
+/// server.
 async fn check(State(state): State<Arc<AppState>>) -> Response {
     let reports: BTreeMap<String, _> = state
         .models

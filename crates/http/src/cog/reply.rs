@@ -1,4 +1,5 @@
-//! Maps results and errors of the job service to responses of Cog's API: all status codes and bodies.
+//! Maps results and errors of the job service to responses of Cog's API: all status codes and
+//! bodies.
 //!
 //! Keys are in alphabetical order, as Cog writes them.
 
@@ -140,7 +141,8 @@ pub(super) async fn no_such_path(uri: Uri) -> Response {
     )
 }
 
-/// The response to a method that the path does not support. The `Allow` header lists those that it does.
+/// The response to a method that the path does not support. The `Allow` header lists those that it
+/// does.
 pub(super) async fn no_such_method(method: Method, uri: Uri) -> Response {
     plain_error(
         StatusCode::METHOD_NOT_ALLOWED,

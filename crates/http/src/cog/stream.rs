@@ -18,7 +18,8 @@ use crate::shared::response::event_stream;
 /// A comment is sent after this much silence, so that no proxy closes the connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// The response that follows a job to its end. `view` is for a job that another API may have created.
+/// The response that follows a job to its end. `view` is for a job that another API may have
+/// created.
 pub(super) fn response(reader: StreamReader, view: Option<CrossApiView>) -> Response {
     if let Some(skipped) = reader.truncated() {
         let body = error_frame("SSE stream replay truncated; events were dropped", skipped);
@@ -55,8 +56,8 @@ fn render(mut events: Vec<StreamEvent>, job: &Job, view: &CrossApiView) -> Vec<S
     events
 }
 
-/// All events that are ready, in one piece: one write to the socket. `result` is called for the event
-/// that ends the job.
+/// All events that are ready, in one piece: one write to the socket. `result` is called for the
+/// event that ends the job.
 pub(super) fn frames(job: &JobId, events: &[StreamEvent], result: impl Fn() -> Bytes) -> Bytes {
     let mut out = BytesMut::with_capacity(64 * events.len());
     for event in events {

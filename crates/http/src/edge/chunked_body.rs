@@ -1,8 +1,8 @@
 //! Finds the end of a chunked body without keeping any of it.
 //!
-//! hyper decodes the same bytes for the handler. The states are as strict as hyper's or stricter, so
-//! both agree on where the body ends; if they ever disagreed, nothing after the invalid byte would be
-//! passed on.
+//! hyper decodes the same bytes for the handler. The states are as strict as hyper's or stricter,
+//! so both agree on where the body ends; if they ever disagreed, nothing after the invalid byte
+//! would be passed on.
 
 /// The most bytes of chunk extensions in one body.
 const MAX_EXTENSIONS: u32 = 16 * 1024;

@@ -1,9 +1,10 @@
 //! Drains what a handler leaves unread of a request's body.
 //!
-//! A client that gets an early response may still be sending. hyper checks once whether the rest has
-//! arrived and closes the connection without notice if it has not: a client that sends head and body
-//! separately would find a closed connection under its next request. So a small rest that is on its
-//! way is read before the response is written; otherwise the response carries `connection: close`.
+//! A client that gets an early response may still be sending. hyper checks once whether the rest
+//! has arrived and closes the connection without notice if it has not: a client that sends head and
+//! body separately would find a closed connection under its next request. So a small rest that is
+//! on its way is read before the response is written; otherwise the response carries `connection:
+//! close`.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};

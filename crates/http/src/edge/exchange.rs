@@ -19,8 +19,8 @@ const RESPONDING: u8 = 1;
 /// hyper has taken the whole response and has not flushed it.
 const UNFLUSHED: u8 = 2;
 
-/// Shared by the reader of a connection and the responses that are written to it. One task polls all
-/// of them, so the order of its steps is the order that is seen here.
+/// Shared by the reader of a connection and the responses that are written to it. One task polls
+/// all of them, so the order of its steps is the order that is seen here.
 #[derive(Debug, Default)]
 pub(super) struct Exchange(AtomicU8);
 

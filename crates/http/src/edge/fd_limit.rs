@@ -1,5 +1,5 @@
-//! Limits the file descriptors that connections use. Without a free descriptor no webhook can be sent
-//! and no child process can be started.
+//! Limits the file descriptors that connections use. Without a free descriptor no webhook can be
+//! sent and no child process can be started.
 
 use std::os::fd::{AsFd, AsRawFd};
 

@@ -158,7 +158,8 @@ impl<S: AsyncRead + Unpin> FramingGuard<S> {
         Poll::Ready(read)
     }
 
-    /// Waits until all owed responses have been written, and then ends hyper's reading with an error.
+    /// Waits until all owed responses have been written, and then ends hyper's reading with an
+    /// error.
     fn poll_rejecting(
         &mut self,
         cx: &mut Context<'_>,

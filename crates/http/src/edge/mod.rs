@@ -1,6 +1,7 @@
-//! The edge: everything between the network and the APIs. It limits and accepts connections, performs
-//! TLS handshakes, checks the framing of every byte that a client sends, and closes connections so
-//! that clients can still read the last response. No API sees a request whose framing is ambiguous.
+//! The edge: everything between the network and the APIs. It limits and accepts connections,
+//! performs TLS handshakes, checks the framing of every byte that a client sends, and closes
+//! connections so that clients can still read the last response. No API sees a request whose
+//! framing is ambiguous.
 
 mod chunked_body;
 mod connection;

@@ -64,8 +64,8 @@ impl Rejection {
         self.status_and_reason().1
     }
 
-    /// The complete response. The connection is closed after it, because it is unknown where the next
-    /// request would begin.
+    /// The complete response. The connection is closed after it, because it is unknown where the
+    /// next request would begin.
     pub(super) fn response(self) -> Vec<u8> {
         let error = self.to_string();
         let body = JsonObjectWriter::with_capacity(error.len())

@@ -1,8 +1,8 @@
 //! The head of a request: where it ends, how the body is framed, and whether that is unambiguous.
 //!
-//! hyper parses the head again for the handlers. It is parsed here first because hyper rejects a bad
-//! head without a message, and accepts some heads that two servers in a row can read differently: a
-//! length together with a transfer encoding, or the same length twice.
+//! hyper parses the head again for the handlers. It is parsed here first because hyper rejects a
+//! bad head without a message, and accepts some heads that two servers in a row can read
+//! differently: a length together with a transfer encoding, or the same length twice.
 
 use std::mem::MaybeUninit;
 

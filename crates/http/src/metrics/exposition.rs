@@ -1,4 +1,5 @@
-//! Writes metrics in the two exposition formats: OpenMetrics, and the older text format of Prometheus.
+//! Writes metrics in the two exposition formats: OpenMetrics, and the older text format of
+//! Prometheus.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -97,8 +98,8 @@ fn openmetrics_name(family: &MetricFamily) -> &'static str {
     }
 }
 
-/// Converts OpenMetrics to the text format of Prometheus, where a family of counters has the name of its
-/// samples and nothing marks the end.
+/// Converts OpenMetrics to the text format of Prometheus, where a family of counters has the name
+/// of its samples and nothing marks the end.
 fn to_prometheus(text: &str) -> String {
     let counters: HashSet<&str> = FAMILIES
         .iter()

@@ -1,5 +1,5 @@
-//! `GET /metrics`: the metrics for Prometheus. Counters are incremented where events happen; gauges are
-//! computed for each scrape, so that they cannot differ from the current state.
+//! `GET /metrics`: the metrics for Prometheus. Counters are incremented where events happen; gauges
+//! are computed for each scrape, so that they cannot differ from the current state.
 
 mod exposition;
 mod families;

@@ -1,5 +1,5 @@
-//! Limits the size and the time of a request body while it is read. Every API reads its bodies here;
-//! a body that is too large, too slow or of the wrong type is an error.
+//! Limits the size and the time of a request body while it is read. Every API reads its bodies
+//! here; a body that is too large, too slow or of the wrong type is an error.
 
 use std::time::Duration;
 

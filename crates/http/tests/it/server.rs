@@ -98,7 +98,8 @@ impl Server {
         Client(TcpStream::connect(self.address).await.unwrap())
     }
 
-    /// Sends these bytes and returns everything that the server sends until it closes the connection.
+    /// Sends these bytes and returns everything that the server sends until it closes the
+    /// connection.
     pub(crate) async fn exchange(&self, bytes: impl AsRef<[u8]>) -> String {
         let mut client = self.connect().await;
         client.send(bytes).await;
