@@ -1,6 +1,6 @@
-//! How quick the store is on this disk: `cargo run -p tidegate-store --example speed [FOLDER]`.
+//! Measures the store on a disk: `cargo run -p tidegate-store --example speed [FOLDER]`.
 //!
-//! What a lone caller waits is what the disk needs for a sync; many callers share one.
+//! A single caller waits as long as a sync of the disk takes; many callers share one.
 #![expect(clippy::print_stdout, reason = "its output is the point")]
 
 use std::fs::File;
@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What the disk needs by itself, over and over in the same `places` of a file.
+/// Times of a sync, writing to the same `places` of a file in turn.
 fn sync_times(folder: &Path, places: u64) -> std::io::Result<Vec<Duration>> {
     let file = File::create(folder.join("sync"))?;
     let mut times = Vec::new();
@@ -82,7 +82,7 @@ async fn get(store: Arc<SqliteStore>, _name: String) {
         .expect("a known job");
 }
 
-/// How long each call took, with this many at once for a while.
+/// The time of each call, with this many callers at once for a while.
 async fn many<F>(
     store: &Arc<SqliteStore>,
     callers: usize,

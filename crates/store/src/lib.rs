@@ -1,8 +1,9 @@
-//! What tidegate keeps: records of jobs, the letters about them, small documents, and the bytes of files.
+//! The storage backends: job records, outbox messages and documents in SQLite, and the bytes of
+//! files in a folder or in S3.
 //!
-//! The ports are `tidegate_core::store::{Store, Documents}` and `tidegate_core::blobs::Blobs`; here is what
-//! stands behind them. Only the binary knows which backend it opened. Who is next, who may see what, and when
-//! something is removed is decided elsewhere: a store only writes down, and says truthfully when it has.
+//! They implement the ports `tidegate_core::store::{Store, Documents}` and
+//! `tidegate_core::blobs::Blobs`. Only the binary knows which backend it opened. Queueing, access
+//! and retention are decided elsewhere: a store returns from a write only after it is durable.
 
 mod blobs;
 #[cfg(any(test, feature = "conformance"))]

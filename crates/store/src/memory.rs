@@ -1,4 +1,4 @@
-//! Documents of a server that has no place to write: they live as long as it does.
+//! Documents of a server without a data folder. They are lost when the server exits.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::store::{Documents, StoreError};
 
-/// By shelf and name.
+/// Documents by namespace and name.
 type DocumentMap = BTreeMap<(String, String), Bytes>;
 
 /// Documents in memory.
@@ -23,52 +23,57 @@ impl MemoryDocuments {
     }
 }
 
-fn key(shelf: &str, name: &str) -> (String, String) {
-    (shelf.to_owned(), name.to_owned())
+fn key(namespace: &str, name: &str) -> (String, String) {
+    (namespace.to_owned(), name.to_owned())
 }
 
 #[async_trait]
 impl Documents for MemoryDocuments {
-    async fn put(&self, shelf: &str, name: &str, json: Bytes) -> Result<(), StoreError> {
+    async fn put(&self, namespace: &str, name: &str, json: Bytes) -> Result<(), StoreError> {
         self.with(|documents| {
-            documents.insert(key(shelf, name), json);
+            documents.insert(key(namespace, name), json);
         })
     }
 
-    async fn put_new(&self, shelf: &str, name: &str, json: Bytes) -> Result<Bytes, StoreError> {
-        self.with(|documents| documents.entry(key(shelf, name)).or_insert(json).clone())
+    async fn put_new(&self, namespace: &str, name: &str, json: Bytes) -> Result<Bytes, StoreError> {
+        self.with(|documents| {
+            documents
+                .entry(key(namespace, name))
+                .or_insert(json)
+                .clone()
+        })
     }
 
     async fn swap(
         &self,
-        shelf: &str,
+        namespace: &str,
         name: &str,
         was: &Bytes,
         json: Bytes,
     ) -> Result<bool, StoreError> {
-        self.with(|documents| match documents.get_mut(&key(shelf, name)) {
-            Some(kept) if *kept == *was => {
-                *kept = json;
+        self.with(|documents| match documents.get_mut(&key(namespace, name)) {
+            Some(stored) if *stored == *was => {
+                *stored = json;
                 true
             }
             Some(_) | None => false,
         })
     }
 
-    async fn fetch(&self, shelf: &str, name: &str) -> Result<Option<Bytes>, StoreError> {
-        self.with(|documents| documents.get(&key(shelf, name)).cloned())
+    async fn fetch(&self, namespace: &str, name: &str) -> Result<Option<Bytes>, StoreError> {
+        self.with(|documents| documents.get(&key(namespace, name)).cloned())
     }
 
-    async fn remove(&self, shelf: &str, name: &str) -> Result<bool, StoreError> {
-        self.with(|documents| documents.remove(&key(shelf, name)).is_some())
+    async fn remove(&self, namespace: &str, name: &str) -> Result<bool, StoreError> {
+        self.with(|documents| documents.remove(&key(namespace, name)).is_some())
     }
 
-    async fn all(&self, shelf: &str, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
+    async fn all(&self, namespace: &str, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
         self.with(|documents| {
-            let from_here = documents.range(key(shelf, prefix)..);
-            let those =
-                from_here.take_while(|((on, name), _)| on == shelf && name.starts_with(prefix));
-            those
+            let from_prefix = documents.range(key(namespace, prefix)..);
+            let matching = from_prefix
+                .take_while(|((on, name), _)| on == namespace && name.starts_with(prefix));
+            matching
                 .map(|((_, name), json)| (name.clone(), json.clone()))
                 .collect()
         })

@@ -1,4 +1,4 @@
-//! Bytes in a folder: one file each. What is put is moved in, so it must come from the same file system.
+//! Blobs in a folder, one file each. `put` renames the file, so it must be on the same file system.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, SeekFrom};
@@ -11,14 +11,14 @@ use bytes::{Bytes, BytesMut};
 use tidegate_core::blobs::{BlobError, BlobReader, Blobs};
 use tokio::io::{AsyncReadExt, AsyncSeekExt, Take};
 
-/// What is read in one go.
-const PIECE: usize = 256 * 1024;
+/// How many bytes are read at once.
+const CHUNK_BYTES: usize = 256 * 1024;
 
-/// A folder with the bytes of files.
+/// Blobs in a local folder.
 pub struct FolderBlobs(PathBuf);
 
 impl FolderBlobs {
-    /// Makes the folder if it is not there; nobody else can look into it then.
+    /// Creates the folder if necessary, readable by this user only.
     pub fn open(folder: PathBuf) -> io::Result<Self> {
         DirBuilder::new()
             .recursive(true)
@@ -35,23 +35,23 @@ impl Blobs for FolderBlobs {
         let moved = tokio::task::spawn_blocking(move || {
             File::open(&file)?.sync_all()?;
             std::fs::rename(&file, folder.join(name))?;
-            // The name must outlive the machine as well.
+            // The new directory entry must survive a crash too.
             File::open(folder)?.sync_all()
         });
         moved
             .await
             .unwrap_or_else(|error| Err(io::Error::other(error)))
-            .map_err(fault)
+            .map_err(blob_error)
     }
 
     async fn read(&self, name: &str, range: Range<u64>) -> Result<Box<dyn BlobReader>, BlobError> {
         let mut file = tokio::fs::File::open(self.0.join(name))
             .await
-            .map_err(fault)?;
-        file.set_max_buf_size(PIECE);
+            .map_err(blob_error)?;
+        file.set_max_buf_size(CHUNK_BYTES);
         file.seek(SeekFrom::Start(range.start))
             .await
-            .map_err(fault)?;
+            .map_err(blob_error)?;
         Ok(Box::new(FolderBlobReader(
             file.take(range.end.saturating_sub(range.start)),
         )))
@@ -59,16 +59,16 @@ impl Blobs for FolderBlobs {
 
     async fn remove(&self, name: &str) -> Result<(), BlobError> {
         match tokio::fs::remove_file(self.0.join(name)).await {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(fault(error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(blob_error(error)),
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
     async fn names(&self) -> Result<Vec<String>, BlobError> {
-        let mut entries = tokio::fs::read_dir(&self.0).await.map_err(fault)?;
+        let mut entries = tokio::fs::read_dir(&self.0).await.map_err(blob_error)?;
         let mut names = Vec::new();
-        while let Some(entry) = entries.next_entry().await.map_err(fault)? {
-            // What has another kind of name was not made by us.
+        while let Some(entry) = entries.next_entry().await.map_err(blob_error)? {
+            // Blob names are UTF-8; other files were not created by this backend.
             names.extend(entry.file_name().into_string());
         }
         Ok(names)
@@ -84,19 +84,20 @@ impl BlobReader for FolderBlobReader {
         if left == 0 {
             return Ok(None);
         }
-        let mut piece =
-            BytesMut::with_capacity(usize::try_from(left).map_or(PIECE, |left| left.min(PIECE)));
-        match self.0.read_buf(&mut piece).await {
+        let mut chunk = BytesMut::with_capacity(
+            usize::try_from(left).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES)),
+        );
+        match self.0.read_buf(&mut chunk).await {
             Ok(0) => Err(BlobError::Unavailable(
-                "the file is shorter than it was".to_owned(),
+                "the file has become shorter".to_owned(),
             )),
-            Ok(_) => Ok(Some(piece.freeze())),
-            Err(error) => Err(fault(error)),
+            Ok(_) => Ok(Some(chunk.freeze())),
+            Err(error) => Err(blob_error(error)),
         }
     }
 }
 
-fn fault(error: io::Error) -> BlobError {
+fn blob_error(error: io::Error) -> BlobError {
     match error.kind() {
         ErrorKind::NotFound => BlobError::Missing,
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => BlobError::Full(error.to_string()),

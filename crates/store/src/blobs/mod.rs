@@ -1,4 +1,4 @@
-//! The bytes of files: in a folder of this machine, or in a bucket.
+//! The bytes of files: in a local folder, or in a bucket of S3.
 
 mod folder;
 mod s3;

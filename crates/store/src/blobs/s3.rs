@@ -1,4 +1,4 @@
-//! Bytes in a bucket of a store that speaks S3's protocol, below a prefix of their own.
+//! Blobs in a bucket of a service with the S3 protocol, below a prefix.
 
 use std::io;
 use std::ops::Range;
@@ -20,32 +20,32 @@ use tidegate_core::blobs::{BlobError, BlobReader, Blobs};
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 
-/// What is sent in one go. S3 takes at most 10,000 parts, so the largest file has 78 GiB.
-const PART: usize = 8 * 1024 * 1024;
-/// Parts of one file on their way at once; each is in memory.
-const AT_ONCE: usize = 3;
-/// How long is tried again what failed for a passing reason.
+/// The size of one part. S3 accepts at most 10,000 parts, so the largest file has 78 GiB.
+const PART_BYTES: usize = 8 * 1024 * 1024;
+/// How many parts of a file are uploaded at the same time; each is in memory.
+const CONCURRENT_PARTS: usize = 3;
+/// How long transient failures are retried.
 const RETRY_FOR: Duration = Duration::from_secs(60);
 const RETRIES: usize = 5;
 
-/// A bucket with the bytes of files.
+/// Blobs in an S3 bucket.
 pub struct S3Blobs {
     store: Arc<dyn ObjectStore>,
-    /// Everything below it is ours.
+    /// The prefix of all objects of this backend.
     root: Path,
 }
 
-/// A place in a bucket cannot be used.
+/// The bucket or its configuration is invalid.
 #[derive(Debug, thiserror::Error)]
-#[error("the bucket `{bucket}` cannot be used")]
+#[error("cannot use the bucket `{bucket}`")]
 pub struct InvalidBucket {
     bucket: String,
     source: object_store::Error,
 }
 
 impl S3Blobs {
-    /// A bucket, with the credentials, the region and the endpoint that the usual variables `AWS_…` say. Nothing is
-    /// called yet.
+    /// A bucket with the credentials, region and endpoint of the `AWS_…` environment variables.
+    /// Makes no request yet.
     pub fn connect(
         bucket: &str,
         root: &str,
@@ -64,11 +64,11 @@ impl S3Blobs {
             bucket: bucket.to_owned(),
             source,
         })?;
-        Ok(Self::over(Arc::new(store), root))
+        Ok(Self::with_store(Arc::new(store), root))
     }
 
-    /// Any store that its maker speaks to.
-    pub(crate) fn over(store: Arc<dyn ObjectStore>, root: &str) -> Self {
+    /// Uses any object store.
+    pub(crate) fn with_store(store: Arc<dyn ObjectStore>, root: &str) -> Self {
         Self {
             store,
             root: Path::from(root),
@@ -78,31 +78,26 @@ impl S3Blobs {
     /// A store in memory, for tests.
     #[cfg(any(test, feature = "conformance"))]
     pub fn in_memory(root: &str) -> Self {
-        Self::over(Arc::new(object_store::memory::InMemory::new()), root)
+        Self::with_store(Arc::new(object_store::memory::InMemory::new()), root)
     }
 
-    fn place(&self, name: &str) -> Path {
+    fn object_path(&self, name: &str) -> Path {
         self.root.clone().join(name)
     }
 
-    async fn put_parts(
-        &self,
-        place: &Path,
-        file: &mut File,
-        first: Bytes,
-    ) -> Result<(), BlobError> {
-        let mut upload = self.store.put_multipart(place).await.map_err(fault)?;
+    async fn put_parts(&self, path: &Path, file: &mut File, first: Bytes) -> Result<(), BlobError> {
+        let mut upload = self.store.put_multipart(path).await.map_err(blob_error)?;
         let sent = send_parts(&mut *upload, file, first).await;
         let done = match sent {
-            Ok(()) => upload.complete().await.map(drop).map_err(fault),
+            Ok(()) => upload.complete().await.map(drop).map_err(blob_error),
             Err(error) => Err(error),
         };
         if done.is_err() {
-            // What was sent is not seen by anybody, but may cost.
+            // The parts of an incomplete upload are invisible, but may be billed.
             upload
                 .abort()
                 .await
-                .inspect_err(|error| tracing::warn!(%error, "half a file is left in the bucket"))
+                .inspect_err(|error| tracing::warn!(%error, "failed to abort incomplete upload"))
                 .ok();
         }
         done
@@ -118,58 +113,58 @@ async fn send_parts(
     let mut part = first;
     while !part.is_empty() {
         sending.push(upload.put_part(part.into()));
-        if sending.len() >= AT_ONCE {
-            sending.try_next().await.map_err(fault)?;
+        if sending.len() >= CONCURRENT_PARTS {
+            sending.try_next().await.map_err(blob_error)?;
         }
         part = next_part(file).await?;
     }
-    sending.try_collect::<()>().await.map_err(fault)
+    sending.try_collect::<()>().await.map_err(blob_error)
 }
 
-/// The next bytes of a local file, as many as are sent in one go; fewer at its end.
+/// Reads the next part of a local file; it is shorter at the end of the file.
 async fn next_part(file: &mut File) -> Result<Bytes, BlobError> {
-    let mut part = BytesMut::with_capacity(PART);
-    while part.len() < PART && file.read_buf(&mut part).await.map_err(unreadable)? > 0 {}
+    let mut part = BytesMut::with_capacity(PART_BYTES);
+    while part.len() < PART_BYTES && file.read_buf(&mut part).await.map_err(local_error)? > 0 {}
     Ok(part.freeze())
 }
 
 #[async_trait]
 impl Blobs for S3Blobs {
     async fn put(&self, name: &str, file: &LocalPath) -> Result<(), BlobError> {
-        let mut file = File::open(file).await.map_err(unreadable)?;
-        let (place, first) = (self.place(name), next_part(&mut file).await?);
-        if first.len() < PART {
+        let mut file = File::open(file).await.map_err(local_error)?;
+        let (path, first) = (self.object_path(name), next_part(&mut file).await?);
+        if first.len() < PART_BYTES {
             self.store
-                .put(&place, first.into())
+                .put(&path, first.into())
                 .await
                 .map(drop)
-                .map_err(fault)
+                .map_err(blob_error)
         } else {
-            self.put_parts(&place, &mut file, first).await
+            self.put_parts(&path, &mut file, first).await
         }
     }
 
     async fn read(&self, name: &str, range: Range<u64>) -> Result<Box<dyn BlobReader>, BlobError> {
-        let place = self.place(name);
+        let path = self.object_path(name);
         if range.is_empty() {
-            // Nobody can be asked for no bytes.
-            self.store.head(&place).await.map_err(fault)?;
+            // An HTTP range cannot be empty.
+            self.store.head(&path).await.map_err(blob_error)?;
             return Ok(Box::new(S3BlobReader(
                 futures_util::stream::empty().boxed(),
             )));
         }
         let found = self
             .store
-            .get_opts(&place, GetOptions::default().with_range(Some(range)))
+            .get_opts(&path, GetOptions::default().with_range(Some(range)))
             .await
-            .map_err(fault)?;
+            .map_err(blob_error)?;
         Ok(Box::new(S3BlobReader(found.into_stream())))
     }
 
     async fn remove(&self, name: &str) -> Result<(), BlobError> {
-        match self.store.delete(&self.place(name)).await {
+        match self.store.delete(&self.object_path(name)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(fault(error)),
+            Err(error) => Err(blob_error(error)),
         }
     }
 
@@ -178,7 +173,7 @@ impl Blobs for S3Blobs {
             .store
             .list(Some(&self.root))
             .map_ok(|one| one.location.filename().map(str::to_owned));
-        let names: Vec<Option<String>> = found.try_collect().await.map_err(no_bucket)?;
+        let names: Vec<Option<String>> = found.try_collect().await.map_err(list_error)?;
         Ok(names.into_iter().flatten().collect())
     }
 }
@@ -188,11 +183,11 @@ struct S3BlobReader(BoxStream<'static, object_store::Result<Bytes>>);
 #[async_trait]
 impl BlobReader for S3BlobReader {
     async fn next(&mut self) -> Result<Option<Bytes>, BlobError> {
-        self.0.try_next().await.map_err(fault)
+        self.0.try_next().await.map_err(blob_error)
     }
 }
 
-/// The way out is the one of the whole server.
+/// The HTTP client of the whole server, so that its outbound guard applies.
 #[derive(Debug)]
 struct SharedHttpClient(reqwest::Client);
 
@@ -202,25 +197,25 @@ impl HttpConnector for SharedHttpClient {
     }
 }
 
-fn fault(error: object_store::Error) -> BlobError {
+fn blob_error(error: object_store::Error) -> BlobError {
     match error {
         object_store::Error::NotFound { .. } => BlobError::Missing,
-        // Its text has those of its causes.
+        // The error's text includes its causes.
         other => BlobError::Unavailable(other.to_string()),
     }
 }
 
-/// A list fails for this reason only when there is nothing to be listed.
-fn no_bucket(error: object_store::Error) -> BlobError {
-    match fault(error) {
+/// Listing fails with `NotFound` only if the bucket does not exist.
+fn list_error(error: object_store::Error) -> BlobError {
+    match blob_error(error) {
         BlobError::Unavailable(text) if text.contains("NoSuchBucket") => {
-            BlobError::Unavailable("there is no such bucket".to_owned())
+            BlobError::Unavailable("the bucket does not exist".to_owned())
         }
-        BlobError::Missing => BlobError::Unavailable("there is no such bucket".to_owned()),
+        BlobError::Missing => BlobError::Unavailable("the bucket does not exist".to_owned()),
         other => other,
     }
 }
 
-fn unreadable(error: io::Error) -> BlobError {
-    BlobError::Unavailable(format!("the file on its way there cannot be read: {error}"))
+fn local_error(error: io::Error) -> BlobError {
+    BlobError::Unavailable(format!("cannot read the file to upload: {error}"))
 }

@@ -1,6 +1,7 @@
-//! What every place for the bytes of files promises. A backend writes `tidegate_store::blobs_conformance!(open);`,
-//! where `open` is `async fn() -> (Guard, PathBuf, Arc<dyn Blobs>)`: something that cleans up when dropped, a
-//! folder from which files can be put, and an empty place.
+//! The contract of every blob backend. A backend writes
+//! `tidegate_store::blobs_conformance!(open);`, where `open` is `async fn() -> (Guard, PathBuf,
+//! Arc<dyn Blobs>)`: a guard that cleans up when dropped, a folder for the files to put, and an
+//! empty backend.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -13,14 +14,14 @@ use tidegate_core::blobs::{BlobError, Blobs};
 macro_rules! blobs_conformance {
     ($open:ident) => {
         $crate::blobs_conformance!(@cases $open:
-            what_was_put_can_be_read,
+            a_blob_can_be_read,
             parts_can_be_read,
-            an_empty_file_is_a_file,
-            the_same_again_does_no_harm,
-            what_was_removed_is_gone,
-            names_are_told,
-            large_files_come_whole,
-            a_file_that_is_not_there_is_not_put,
+            an_empty_blob_exists,
+            the_same_blob_can_be_put_again,
+            a_removed_blob_is_gone,
+            names_are_listed,
+            large_blobs_are_complete,
+            a_missing_file_cannot_be_put,
         );
     };
     (@cases $open:ident: $($case:ident,)*) => {
@@ -62,8 +63,8 @@ async fn names(blobs: &dyn Blobs) -> Vec<String> {
     names
 }
 
-/// To the last byte.
-pub async fn what_was_put_can_be_read(spool: PathBuf, blobs: Arc<dyn Blobs>) {
+/// Byte for byte.
+pub async fn a_blob_can_be_read(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     put(&*blobs, &spool, "a1", b"hello\0\xff").await;
     assert_eq!(read(&*blobs, "a1", 0..7).await.unwrap(), b"hello\0\xff");
     assert!(matches!(
@@ -72,7 +73,7 @@ pub async fn what_was_put_can_be_read(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     ));
 }
 
-/// From the first, in the middle, to the last.
+/// At the start, in the middle and at the end.
 pub async fn parts_can_be_read(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     put(&*blobs, &spool, "a1", b"0123456789").await;
     for (range, want) in [
@@ -90,23 +91,24 @@ pub async fn parts_can_be_read(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     }
 }
 
-/// Without bytes, but there.
-pub async fn an_empty_file_is_a_file(spool: PathBuf, blobs: Arc<dyn Blobs>) {
+/// It has no bytes, but exists.
+pub async fn an_empty_blob_exists(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     put(&*blobs, &spool, "a1", b"").await;
     assert_eq!(read(&*blobs, "a1", 0..0).await.unwrap(), b"");
     assert_eq!(names(&*blobs).await, ["a1"]);
 }
 
-/// A content has one name, so whoever has the same puts it again.
-pub async fn the_same_again_does_no_harm(spool: PathBuf, blobs: Arc<dyn Blobs>) {
+/// The name of a blob is the hash of its content, so equal content is put again under the same
+/// name.
+pub async fn the_same_blob_can_be_put_again(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     put(&*blobs, &spool, "a1", b"hello").await;
     put(&*blobs, &spool, "a1", b"hello").await;
     assert_eq!(read(&*blobs, "a1", 0..5).await.unwrap(), b"hello");
     assert_eq!(names(&*blobs).await, ["a1"]);
 }
 
-/// And removing it again is no error.
-pub async fn what_was_removed_is_gone(spool: PathBuf, blobs: Arc<dyn Blobs>) {
+/// Removing a blob twice is not an error.
+pub async fn a_removed_blob_is_gone(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     put(&*blobs, &spool, "a1", b"hello").await;
     put(&*blobs, &spool, "a2", b"hello").await;
     blobs.remove("a1").await.unwrap();
@@ -118,8 +120,8 @@ pub async fn what_was_removed_is_gone(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     assert_eq!(names(&*blobs).await, ["a2"]);
 }
 
-/// All of them, also when they are many.
-pub async fn names_are_told(spool: PathBuf, blobs: Arc<dyn Blobs>) {
+/// All names are listed, also if there are many.
+pub async fn names_are_listed(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     assert!(names(&*blobs).await.is_empty());
     for n in 0..30 {
         put(&*blobs, &spool, &format!("a{n:02}"), b"x").await;
@@ -130,8 +132,8 @@ pub async fn names_are_told(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     );
 }
 
-/// More than anybody sends or reads in one go.
-pub async fn large_files_come_whole(spool: PathBuf, blobs: Arc<dyn Blobs>) {
+/// Larger than one part or chunk.
+pub async fn large_blobs_are_complete(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     let body: Vec<u8> = (0..20 * 1024 * 1024u32).map(|n| (n / 3) as u8).collect();
     put(&*blobs, &spool, "a1", &body).await;
     assert!(read(&*blobs, "a1", 0..body.len() as u64).await.unwrap() == body);
@@ -139,8 +141,8 @@ pub async fn large_files_come_whole(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     assert!(read(&*blobs, "a1", from as u64..to as u64).await.unwrap() == body[from..to]);
 }
 
-/// Nothing is made of nothing.
-pub async fn a_file_that_is_not_there_is_not_put(spool: PathBuf, blobs: Arc<dyn Blobs>) {
+/// A failed `put` creates nothing.
+pub async fn a_missing_file_cannot_be_put(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     assert!(blobs.put("a1", &spool.join("nothing.part")).await.is_err());
     assert!(names(&*blobs).await.is_empty());
 }

@@ -1,20 +1,20 @@
-//! Small things under a name.
+//! Documents by namespace and name.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate_core::store::Documents;
 
-async fn put(documents: &dyn Documents, shelf: &str, name: &str, json: &'static str) {
+async fn put(documents: &dyn Documents, namespace: &str, name: &str, json: &'static str) {
     documents
-        .put(shelf, name, Bytes::from_static(json.as_bytes()))
+        .put(namespace, name, Bytes::from_static(json.as_bytes()))
         .await
         .unwrap();
 }
 
-async fn names(documents: &dyn Documents, shelf: &str, prefix: &str) -> Vec<String> {
+async fn names(documents: &dyn Documents, namespace: &str, prefix: &str) -> Vec<String> {
     documents
-        .all(shelf, prefix)
+        .all(namespace, prefix)
         .await
         .unwrap()
         .into_iter()
@@ -22,38 +22,41 @@ async fn names(documents: &dyn Documents, shelf: &str, prefix: &str) -> Vec<Stri
         .collect()
 }
 
-/// What is put replaces what was there.
-pub async fn the_last_document_counts(documents: Arc<dyn Documents>) {
-    assert_eq!(documents.fetch("shelf", "a").await.unwrap(), None);
-    put(&*documents, "shelf", "a", "1").await;
-    put(&*documents, "shelf", "a", "{\"n\": 2}").await;
+/// `put` replaces a document.
+pub async fn put_replaces_a_document(documents: Arc<dyn Documents>) {
+    assert_eq!(documents.fetch("namespace", "a").await.unwrap(), None);
+    put(&*documents, "namespace", "a", "1").await;
+    put(&*documents, "namespace", "a", "{\"n\": 2}").await;
 
     assert_eq!(
-        documents.fetch("shelf", "a").await.unwrap().as_deref(),
+        documents.fetch("namespace", "a").await.unwrap().as_deref(),
         Some(&b"{\"n\": 2}"[..])
     );
-    assert_eq!(documents.all("shelf", "").await.unwrap().len(), 1);
+    assert_eq!(documents.all("namespace", "").await.unwrap().len(), 1);
 }
 
-/// With `put_new` it does not.
-pub async fn the_first_document_stays(documents: Arc<dyn Documents>) {
+/// `put_new` does not replace a document.
+pub async fn put_new_keeps_the_first_document(documents: Arc<dyn Documents>) {
     let put_new = async |json: &'static [u8]| {
         documents
-            .put_new("shelf", "a", Bytes::from_static(json))
+            .put_new("namespace", "a", Bytes::from_static(json))
             .await
             .unwrap()
     };
     assert_eq!(put_new(b"1").await, "1");
     assert_eq!(put_new(b"2").await, "1");
-    assert_eq!(documents.fetch("shelf", "a").await.unwrap().unwrap(), "1");
+    assert_eq!(
+        documents.fetch("namespace", "a").await.unwrap().unwrap(),
+        "1"
+    );
 }
 
-/// Who has read an older one has to read again.
-pub async fn a_document_is_swapped_for_what_was_read(documents: Arc<dyn Documents>) {
+/// A swap fails if the document has changed since it was read.
+pub async fn a_swap_needs_the_current_document(documents: Arc<dyn Documents>) {
     let swap = async |was: &'static [u8], json: &'static [u8]| {
         documents
             .swap(
-                "shelf",
+                "namespace",
                 "a",
                 &Bytes::from_static(was),
                 Bytes::from_static(json),
@@ -62,47 +65,50 @@ pub async fn a_document_is_swapped_for_what_was_read(documents: Arc<dyn Document
             .unwrap()
     };
     assert!(!swap(b"1", b"2").await, "there is none");
-    put(&*documents, "shelf", "a", "1").await;
+    put(&*documents, "namespace", "a", "1").await;
     assert!(swap(b"1", b"2").await);
     assert!(!swap(b"1", b"3").await);
-    assert_eq!(documents.fetch("shelf", "a").await.unwrap().unwrap(), "2");
+    assert_eq!(
+        documents.fetch("namespace", "a").await.unwrap().unwrap(),
+        "2"
+    );
 }
 
-/// And its name is free.
+/// Its name can be used again.
 pub async fn a_removed_document_is_gone(documents: Arc<dyn Documents>) {
-    put(&*documents, "shelf", "a", "1").await;
-    assert!(documents.remove("shelf", "a").await.unwrap());
-    assert!(!documents.remove("shelf", "a").await.unwrap());
+    put(&*documents, "namespace", "a", "1").await;
+    assert!(documents.remove("namespace", "a").await.unwrap());
+    assert!(!documents.remove("namespace", "a").await.unwrap());
 
-    assert_eq!(documents.fetch("shelf", "a").await.unwrap(), None);
+    assert_eq!(documents.fetch("namespace", "a").await.unwrap(), None);
     assert_eq!(
         documents
-            .put_new("shelf", "a", Bytes::from_static(b"2"))
+            .put_new("namespace", "a", Bytes::from_static(b"2"))
             .await
             .unwrap(),
         "2"
     );
 }
 
-/// A prefix means its letters and nothing else.
+/// A prefix has no wildcards.
 pub async fn documents_are_found_by_prefix(documents: Arc<dyn Documents>) {
     for name in ["b", "a/2", "a/1", "a%", "A/1", "a", "ä", "a/\u{10FFFF}z"] {
-        put(&*documents, "shelf", name, "0").await;
+        put(&*documents, "namespace", name, "0").await;
     }
     assert_eq!(
-        names(&*documents, "shelf", "a/").await,
+        names(&*documents, "namespace", "a/").await,
         ["a/1", "a/2", "a/\u{10FFFF}z"]
     );
-    assert_eq!(names(&*documents, "shelf", "a%").await, ["a%"]);
-    assert_eq!(names(&*documents, "shelf", "_").await, [""; 0]);
+    assert_eq!(names(&*documents, "namespace", "a%").await, ["a%"]);
+    assert_eq!(names(&*documents, "namespace", "_").await, [""; 0]);
     assert_eq!(
-        names(&*documents, "shelf", "").await,
+        names(&*documents, "namespace", "").await,
         ["A/1", "a", "a%", "a/1", "a/2", "a/\u{10FFFF}z", "b", "ä"]
     );
 }
 
-/// The same name on two shelves is two documents.
-pub async fn shelves_are_apart(documents: Arc<dyn Documents>) {
+/// The same name in two namespaces is two documents.
+pub async fn namespaces_are_separate(documents: Arc<dyn Documents>) {
     put(&*documents, "one", "a", "1").await;
     put(&*documents, "two", "a", "2").await;
     documents.remove("one", "a").await.unwrap();

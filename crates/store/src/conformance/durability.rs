@@ -1,7 +1,8 @@
-//! What was acknowledged is there after a sudden death.
+//! Acknowledged changes survive a kill of the process.
 //!
-//! This needs a process that can be killed: the tests of a backend run themselves again as the child, which
-//! calls [`write_until_killed`]; the parent calls [`kill_in_the_middle`], opens the store again, and calls [`check`].
+//! This needs a process that can be killed: the tests of a backend start themselves as the child,
+//! which calls [`write_until_killed`]; the parent calls [`kill_in_the_middle`], opens the store
+//! again, and calls [`check`].
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
@@ -14,10 +15,12 @@ use tokio::task::JoinSet;
 
 use super::samples::*;
 
-/// What stands before everything that the child acknowledges; other lines are the test runner's.
+/// The prefix of acknowledgements in the output of the child; other lines come from the test
+/// runner.
 const MARK: &str = "acknowledged ";
 
-/// The child: keeps jobs and ends them, from several callers at once, and writes every answer to stdout. Does not return.
+/// The child: inserts and finishes jobs from several tasks, and prints every acknowledgement to
+/// stdout. Does not return.
 pub async fn write_until_killed(store: Arc<dyn Store>, run: &str) {
     let mut callers = JoinSet::new();
     for caller in 0..8 {
@@ -29,7 +32,7 @@ pub async fn write_until_killed(store: Arc<dyn Store>, run: &str) {
                 store.insert(spec(&name)).await.unwrap();
                 report("insert", &name);
                 let mut end = finish(&name, 0, 1);
-                end.letter = Some(letter(&name, &name, 0));
+                end.letter = Some(message(&name, &name, 0));
                 store.finish(end).await.unwrap();
                 report("finish", &name);
             }
@@ -39,14 +42,14 @@ pub async fn write_until_killed(store: Arc<dyn Store>, run: &str) {
 }
 
 fn report(what: &str, name: &str) {
-    // One write per line, so that lines of several callers do not mix.
+    // One write per line, so that lines of several tasks do not mix.
     std::io::stdout()
         .lock()
         .write_all(format!("\n{MARK}{what} {name}\n").as_bytes())
         .unwrap();
 }
 
-/// The parent: starts the child, kills it at a random moment, and returns what it had acknowledged.
+/// The parent: starts the child, kills it at a random time, and returns what it acknowledged.
 pub fn kill_in_the_middle(mut child: Command) -> Vec<(String, String)> {
     let wanted = 1 + RandomState::new().hash_one(0) % 300;
     let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
@@ -61,7 +64,7 @@ pub fn kill_in_the_middle(mut child: Command) -> Vec<(String, String)> {
         };
         acknowledged.push((what.to_owned(), name.to_owned()));
         if acknowledged.len() as u64 == wanted {
-            // From here on we read what it still managed to say, until the pipe is closed by its death.
+            // Keep reading what the child wrote before its death closes the pipe.
             child.kill().unwrap();
         }
     }
@@ -74,20 +77,20 @@ pub fn kill_in_the_middle(mut child: Command) -> Vec<(String, String)> {
     acknowledged
 }
 
-/// All that was acknowledged is there, and letters only with ended jobs.
+/// Everything acknowledged is stored, and only finished jobs have a message.
 pub async fn check(store: &dyn Store, acknowledged: &[(String, String)]) {
-    let letters = store.pending_messages(0, usize::MAX).await.unwrap();
+    let messages = store.pending_messages(0, usize::MAX).await.unwrap();
     for (what, name) in acknowledged {
         let kept = store.get(&ann(), &id(name)).await.unwrap();
         let kept = kept.unwrap_or_else(|| panic!("{what} of {name} was acknowledged and is lost"));
-        let has_letter = letters.iter().any(|(_, letter)| letter.id == *name);
+        let has_message = messages.iter().any(|(_, message)| message.id == *name);
         assert_eq!(
             kept.status == Status::Succeeded,
-            has_letter,
-            "{name}: an end and its letter come together"
+            has_message,
+            "{name}: an end and its message come together"
         );
         assert!(
-            what != "finish" || has_letter,
+            what != "finish" || has_message,
             "the end of {name} was acknowledged and is lost"
         );
     }

@@ -1,4 +1,4 @@
-//! One job: kept, begun, ended.
+//! One job: insert, begin, finish.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use tidegate_core::{Account, Status};
 
 use super::samples::*;
 
-/// All of an order comes back.
-pub async fn a_new_job_is_kept_whole(store: Arc<dyn Store>) {
+/// All fields of a spec are stored.
+pub async fn every_field_of_a_spec_is_stored(store: Arc<dyn Store>) {
     assert_eq!(store.insert(full_spec("a")).await.unwrap(), Inserted::New);
 
     assert_eq!(get(&*store, "a").await, queued(full_spec("a")));
 }
 
-/// Absent things stay absent.
-pub async fn the_least_of_a_job_is_kept_whole(store: Arc<dyn Store>) {
+/// Absent fields stay absent.
+pub async fn absent_fields_stay_absent(store: Arc<dyn Store>) {
     let least = JobSpec {
         account: Account::ANONYMOUS,
         input: Bytes::from_static(b"{}"),
@@ -32,15 +32,15 @@ pub async fn the_least_of_a_job_is_kept_whole(store: Arc<dyn Store>) {
     );
 }
 
-/// There is nothing before somebody put it there.
+/// A job that was never inserted.
 pub async fn an_unknown_job_is_none(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
 
     assert_eq!(store.get(&ann(), &id("b")).await.unwrap(), None);
 }
 
-/// The second of one id learns of the first, as it is now, and changes nothing.
-pub async fn a_taken_id_gives_what_is_kept(store: Arc<dyn Store>) {
+/// The second insert of an id returns the current record of the first and changes nothing.
+pub async fn a_known_id_returns_its_record(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(5)).await.unwrap();
 
@@ -51,11 +51,11 @@ pub async fn a_taken_id_gives_what_is_kept(store: Arc<dyn Store>) {
     assert_eq!(second, Inserted::Known(Box::new(kept)));
 }
 
-/// A new job may take the place of one that is over, and of no other.
-pub async fn what_is_over_gives_its_id_away(store: Arc<dyn Store>) {
+/// A new job may replace a finished one with the same id, and no other.
+pub async fn a_finished_job_can_be_replaced(store: Arc<dyn Store>) {
     assert_eq!(store.replace(spec("a")).await.unwrap(), Inserted::New);
     let Inserted::Known(open) = store.replace(full_spec("a")).await.unwrap() else {
-        panic!("it was not over")
+        panic!("the job had not finished")
     };
     assert_eq!(open.spec, spec("a"));
     store.finish(finish("a", 0, 9)).await.unwrap();
@@ -64,7 +64,8 @@ pub async fn what_is_over_gives_its_id_away(store: Arc<dyn Store>) {
     assert_eq!(get(&*store, "a").await, queued(full_spec("a")));
 }
 
-/// The same id in several accounts is several jobs; nobody's account is not the one called `anonymous`.
+/// The same id in several accounts is several jobs. The anonymous account is not the account
+/// `anonymous`.
 pub async fn accounts_have_their_own_ids(store: Arc<dyn Store>) {
     let accounts = [
         Account::ANONYMOUS,
@@ -88,7 +89,7 @@ pub async fn accounts_have_their_own_ids(store: Arc<dyn Store>) {
     }
 }
 
-/// A job that begins again has a new number and a new start.
+/// A job that begins again has a new attempt and a new start.
 pub async fn begin_counts_the_attempts(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     assert_eq!(store.begin(&ann(), &id("a"), at(1)).await.unwrap(), Some(1));
@@ -101,8 +102,8 @@ pub async fn begin_counts_the_attempts(store: Arc<dyn Store>) {
     );
 }
 
-/// Only what is open can begin.
-pub async fn what_is_over_or_unknown_does_not_begin(store: Arc<dyn Store>) {
+/// Only unfinished jobs can begin.
+pub async fn finished_and_unknown_jobs_do_not_begin(store: Arc<dyn Store>) {
     over(&*store, "a", 1).await;
     let before = get(&*store, "a").await;
 
@@ -111,8 +112,8 @@ pub async fn what_is_over_or_unknown_does_not_begin(store: Arc<dyn Store>) {
     assert_eq!(get(&*store, "a").await, before);
 }
 
-/// All of an ending comes back, and the order is as it was.
-pub async fn an_ending_is_kept_whole(store: Arc<dyn Store>) {
+/// All fields of a completion are stored, and the spec is unchanged.
+pub async fn every_field_of_a_completion_is_stored(store: Arc<dyn Store>) {
     store.insert(full_spec("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     assert!(store.finish(finish("a", 1, 2)).await.unwrap());
@@ -128,8 +129,9 @@ pub async fn an_ending_is_kept_whole(store: Arc<dyn Store>) {
     );
 }
 
-/// A job that is over before its begin was noted has one attempt more, and another attempt has no say.
-pub async fn an_end_can_note_the_begin_too(store: Arc<dyn Store>) {
+/// A job that finishes before its begin was recorded counts one attempt more. Other attempts cannot
+/// finish it.
+pub async fn finish_can_record_the_begin(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     let began = |attempt| JobFinish {
@@ -146,8 +148,8 @@ pub async fn an_end_can_note_the_begin_too(store: Arc<dyn Store>) {
     );
 }
 
-/// Every terminal status, also with nothing to show.
-pub async fn every_end_is_kept(store: Arc<dyn Store>) {
+/// Every terminal status, also without output, logs and error.
+pub async fn every_terminal_status_is_stored(store: Arc<dyn Store>) {
     for status in [
         Status::Succeeded,
         Status::Failed,
@@ -172,8 +174,8 @@ pub async fn every_end_is_kept(store: Arc<dyn Store>) {
     }
 }
 
-/// What never began can be canceled.
-pub async fn a_queued_job_is_ended_by_attempt_zero(store: Arc<dyn Store>) {
+/// A job that never began can be canceled.
+pub async fn a_queued_job_is_finished_by_attempt_zero(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     assert!(store.finish(finish("a", 0, 1)).await.unwrap());
 
@@ -184,8 +186,8 @@ pub async fn a_queued_job_is_ended_by_attempt_zero(store: Arc<dyn Store>) {
     );
 }
 
-/// Whoever was told that a job stops was told so for good; what is over or unknown does not stop.
-pub async fn a_cancel_that_was_asked_for_is_kept(store: Arc<dyn Store>) {
+/// A cancel request is durable. It has no effect on finished and unknown jobs.
+pub async fn a_cancel_request_is_stored(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     let before = get(&*store, "a").await;
@@ -206,8 +208,8 @@ pub async fn a_cancel_that_was_asked_for_is_kept(store: Arc<dyn Store>) {
     }
 }
 
-/// Of attempts only the last one can end the job.
-pub async fn an_old_attempt_has_no_say(store: Arc<dyn Store>) {
+/// Only the latest attempt can finish the job.
+pub async fn an_old_attempt_cannot_finish_the_job(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     for moment in [1, 2] {
         store.begin(&ann(), &id("a"), at(moment)).await.unwrap();
@@ -222,8 +224,8 @@ pub async fn an_old_attempt_has_no_say(store: Arc<dyn Store>) {
     assert!(store.finish(finish("a", 2, 3)).await.unwrap());
 }
 
-/// The first end counts; what is unknown has none.
-pub async fn what_is_over_stays_as_it_is(store: Arc<dyn Store>) {
+/// The first end counts. An unknown job cannot be finished.
+pub async fn a_finished_job_does_not_change(store: Arc<dyn Store>) {
     over(&*store, "a", 1).await;
     let before = get(&*store, "a").await;
     let mut second = finish("a", 0, 2);
@@ -234,8 +236,8 @@ pub async fn what_is_over_stays_as_it_is(store: Arc<dyn Store>) {
     assert_eq!(get(&*store, "a").await, before);
 }
 
-/// A status that is not terminal is refused, and nothing is changed.
-pub async fn only_an_end_ends_a_job(store: Arc<dyn Store>) {
+/// A status that is not terminal is refused and changes nothing.
+pub async fn a_non_terminal_status_is_refused(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     for status in [Status::Queued, Status::Starting, Status::Processing] {
         let mut end = finish("a", 0, 1);
@@ -249,8 +251,8 @@ pub async fn only_an_end_ends_a_job(store: Arc<dyn Store>) {
     assert_eq!(get(&*store, "a").await, queued(spec("a")));
 }
 
-/// Whatever people and models write.
-pub async fn any_text_is_kept(store: Arc<dyn Store>) {
+/// Arbitrary text of users and models.
+pub async fn any_text_is_stored(store: Arc<dyn Store>) {
     let strange =
         "Ωμέγα 🦀 'quoted' \"twice\" %_; DROP TABLE jobs; -- \u{0} end \u{1b}[31m \u{2028}";
     let mut job = full_spec("Ü 🦀 ';--");
@@ -271,7 +273,7 @@ pub async fn any_text_is_kept(store: Arc<dyn Store>) {
 }
 
 /// Large inputs and outputs, byte for byte.
-pub async fn ten_mebibytes_are_kept(store: Arc<dyn Store>) {
+pub async fn ten_mebibytes_are_stored(store: Arc<dyn Store>) {
     let large = Bytes::from(
         (0..10 << 20)
             .map(|n: u32| (n % 251) as u8)

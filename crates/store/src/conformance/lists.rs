@@ -9,7 +9,7 @@ use tidegate_core::{Account, JobKind, Status};
 
 use super::samples::*;
 
-/// Keeps Ann's predictions `00`, `01`, …, each a moment after the one before.
+/// Inserts Ann's predictions `00`, `01`, …, each created after the one before.
 async fn fill(store: &dyn Store, n: i64) {
     for n in 0..n {
         store.insert(spec_at(&format!("{n:02}"), n)).await.unwrap();
@@ -31,7 +31,7 @@ fn down(newest: i64, oldest: i64) -> Vec<String> {
     (oldest..=newest).rev().map(|n| format!("{n:02}")).collect()
 }
 
-/// By their moment; in one moment by acceptance.
+/// Sorted by creation time, then by order of acceptance.
 pub async fn newest_come_first(store: Arc<dyn Store>) {
     for (name, moment) in [("b", 5), ("a", 9), ("c", 5), ("d", 1)] {
         store.insert(spec_at(name, moment)).await.unwrap();
@@ -44,7 +44,7 @@ pub async fn newest_come_first(store: Arc<dyn Store>) {
     assert_eq!((page.next, page.previous), (None, None));
 }
 
-/// Others' jobs are in no list.
+/// Jobs of other accounts are not listed.
 pub async fn lists_are_by_account_and_kind(store: Arc<dyn Store>) {
     store.insert(spec("mine")).await.unwrap();
     store
@@ -57,7 +57,7 @@ pub async fn lists_are_by_account_and_kind(store: Arc<dyn Store>) {
     store
         .insert(JobSpec {
             account: Account::ANONYMOUS,
-            ..spec("nobody's")
+            ..spec("anonymous")
         })
         .await
         .unwrap();
@@ -77,7 +77,7 @@ pub async fn lists_are_by_account_and_kind(store: Arc<dyn Store>) {
     assert_eq!(names(&list(ann(), JobKind::Training).await), ["training"]);
     assert_eq!(
         names(&list(Account::ANONYMOUS, JobKind::Prediction).await),
-        ["nobody's"]
+        ["anonymous"]
     );
     assert!(
         list(Account::parse("bob").unwrap(), JobKind::Prediction)
@@ -86,7 +86,7 @@ pub async fn lists_are_by_account_and_kind(store: Arc<dyn Store>) {
     );
 }
 
-/// `created_after` includes its moment, `created_before` does not.
+/// `created_after` is inclusive, `created_before` is exclusive.
 pub async fn bounds_are_from_and_before(store: Arc<dyn Store>) {
     fill(&*store, 10).await;
     let list = async |after: Option<i64>, before: Option<i64>| {
@@ -109,8 +109,8 @@ pub async fn bounds_are_from_and_before(store: Arc<dyn Store>) {
     );
 }
 
-/// Down to the end and up to the top again, over the same pages.
-pub async fn pages_lead_forth_and_back(store: Arc<dyn Store>) {
+/// To the last page and back, over the same pages.
+pub async fn pages_lead_forward_and_back(store: Arc<dyn Store>) {
     fill(&*store, 25).await;
     let top = page(&*store, None, 10).await;
     let middle = page(&*store, top.next.clone(), 10).await;
@@ -126,8 +126,8 @@ pub async fn pages_lead_forth_and_back(store: Arc<dyn Store>) {
     assert_eq!(page(&*store, back.previous, 10).await, top);
 }
 
-/// Also when clocks went back, and when many were made in one moment.
-pub async fn pages_hold_in_any_order_of_moments(store: Arc<dyn Store>) {
+/// Also if the clock went back, and if many jobs have the same timestamp.
+pub async fn pages_are_stable_in_any_order_of_timestamps(store: Arc<dyn Store>) {
     for n in 0..30 {
         store
             .insert(spec_at(&format!("{n:02}"), n * 7 % 10))
@@ -152,7 +152,7 @@ pub async fn pages_hold_in_any_order_of_moments(store: Arc<dyn Store>) {
     assert_eq!(names(&back), names(&whole));
 }
 
-/// Nobody is sent to an empty page.
+/// No link leads to an empty page.
 pub async fn a_full_last_page_has_no_next(store: Arc<dyn Store>) {
     fill(&*store, 20).await;
     let top = page(&*store, None, 10).await;
@@ -163,7 +163,7 @@ pub async fn a_full_last_page_has_no_next(store: Arc<dyn Store>) {
     );
 }
 
-/// Who goes down sees every job that was there once; who goes up finds the new ones.
+/// Going to older pages shows every job once; going to newer pages finds the new jobs.
 pub async fn new_jobs_do_not_move_the_pages(store: Arc<dyn Store>) {
     fill(&*store, 10).await;
     let mut seen = Vec::new();
@@ -185,7 +185,7 @@ pub async fn new_jobs_do_not_move_the_pages(store: Arc<dyn Store>) {
     );
 }
 
-/// A place stays a place when the jobs at it are forgotten.
+/// A cursor stays valid when the jobs around it are deleted.
 pub async fn a_cursor_outlives_its_job(store: Arc<dyn Store>) {
     fill(&*store, 6).await;
     let top = page(&*store, None, 3).await;
@@ -229,8 +229,8 @@ pub async fn bounds_hold_on_every_page(store: Arc<dyn Store>) {
     assert_eq!(list(middle.previous).await, top);
 }
 
-/// What clients made up is no place.
-pub async fn a_foreign_cursor_leads_nowhere(store: Arc<dyn Store>) {
+/// A cursor that a client made up gives an empty page.
+pub async fn an_invalid_cursor_gives_an_empty_page(store: Arc<dyn Store>) {
     fill(&*store, 3).await;
     for text in [
         "",
@@ -254,8 +254,8 @@ pub async fn a_foreign_cursor_leads_nowhere(store: Arc<dyn Store>) {
     }
 }
 
-/// From nothing to everything.
-pub async fn any_limit_is_good(store: Arc<dyn Store>) {
+/// From 0 to the maximum.
+pub async fn any_limit_is_valid(store: Arc<dyn Store>) {
     fill(&*store, 3).await;
     assert_eq!(
         page(&*store, None, 0).await,
@@ -271,7 +271,7 @@ pub async fn any_limit_is_good(store: Arc<dyn Store>) {
     );
 }
 
-/// A page is never much larger than a job, and `next` leads through all.
+/// A page is never much larger than one job, and `next` leads through all pages.
 pub async fn large_jobs_make_short_pages(store: Arc<dyn Store>) {
     let large = Bytes::from(vec![b'x'; 8 << 20]);
     for n in 0..6 {
@@ -292,8 +292,8 @@ pub async fn large_jobs_make_short_pages(store: Arc<dyn Store>) {
     assert_eq!(seen, down(5, 0));
 }
 
-/// The last accepted first, by account, id, model and status.
-pub async fn recent_jobs_of_all_accounts_in_a_few_words(store: Arc<dyn Store>) {
+/// The last accepted job first, filtered by account, id, model and status.
+pub async fn summaries_of_recent_jobs_of_all_accounts(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     store
         .insert(JobSpec {

@@ -1,4 +1,4 @@
-//! What is not over, for taking up work after a restart.
+//! Unfinished jobs, which a server resumes after a restart.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::samples::*;
 
-/// All that is open, by pages of at most `limit`.
+/// All unfinished jobs, in pages of at most `limit`.
 async fn all_open(store: &dyn Store, limit: usize) -> Vec<(u64, JobRecord)> {
     let mut all: Vec<(u64, JobRecord)> = Vec::new();
     loop {
@@ -25,7 +25,7 @@ async fn all_open(store: &dyn Store, limit: usize) -> Vec<(u64, JobRecord)> {
     }
 }
 
-/// Not by the clock, and over all accounts.
+/// Not by timestamp, and over all accounts.
 pub async fn open_jobs_come_in_the_order_of_acceptance(store: Arc<dyn Store>) {
     let names = ["d", "b", "c", "a"];
     for (n, name) in (0..).zip(names) {
@@ -51,8 +51,8 @@ pub async fn open_jobs_come_in_the_order_of_acceptance(store: Arc<dyn Store>) {
     assert_eq!(open[2].1.status, Status::Processing);
 }
 
-/// Ended jobs are left out.
-pub async fn what_is_over_is_not_open(store: Arc<dyn Store>) {
+/// Finished jobs are not returned.
+pub async fn finished_jobs_are_not_returned(store: Arc<dyn Store>) {
     for name in ["a", "b", "c"] {
         store.insert(spec(name)).await.unwrap();
     }
@@ -67,8 +67,8 @@ pub async fn what_is_over_is_not_open(store: Arc<dyn Store>) {
     );
 }
 
-/// Also when the newest job was forgotten.
-pub async fn numbers_are_never_given_twice(store: Arc<dyn Store>) {
+/// Also after the newest job was deleted.
+pub async fn numbers_are_never_reused(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     let first = all_open(&*store, 1).await[0].0;
     store.finish(finish("a", 0, 1)).await.unwrap();
@@ -78,8 +78,8 @@ pub async fn numbers_are_never_given_twice(store: Arc<dyn Store>) {
     assert!(all_open(&*store, 1).await[0].0 > first);
 }
 
-/// What does not fit into one answer comes in several.
-pub async fn large_open_jobs_all_come(store: Arc<dyn Store>) {
+/// Jobs that do not fit into one result come in several.
+pub async fn large_open_jobs_are_all_returned(store: Arc<dyn Store>) {
     let large = Bytes::from(vec![b'x'; 8 << 20]);
     for n in 0..6 {
         store
@@ -93,8 +93,8 @@ pub async fn large_open_jobs_all_come(store: Arc<dyn Store>) {
     assert_eq!(all_open(&*store, 100).await.len(), 6);
 }
 
-/// Many callers, many jobs; none is lost, none comes twice.
-pub async fn five_thousand_jobs_come_once_each(store: Arc<dyn Store>) {
+/// Many concurrent inserts: no job is lost, none comes twice.
+pub async fn five_thousand_jobs_are_returned_once_each(store: Arc<dyn Store>) {
     let mut callers = JoinSet::new();
     for caller in 0..50 {
         let store = Arc::clone(&store);

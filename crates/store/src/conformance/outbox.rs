@@ -1,4 +1,4 @@
-//! The last messages about jobs.
+//! Outbox messages: the last webhook of a job.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ async fn ids(store: &dyn Store, limit: usize) -> Vec<String> {
     all(store, limit)
         .await
         .into_iter()
-        .map(|letter| letter.id)
+        .map(|message| message.id)
         .collect()
 }
 
@@ -22,40 +22,41 @@ async fn all(store: &dyn Store, limit: usize) -> Vec<OutboxMessage> {
         .await
         .unwrap()
         .into_iter()
-        .map(|(_, letter)| letter)
+        .map(|(_, message)| message)
         .collect()
 }
 
-/// Ends a new job with a letter.
-async fn end_with(store: &dyn Store, message: &str, name: &str, next_at: i64) {
+/// Finishes a new job with a message.
+async fn end_with(store: &dyn Store, message_id: &str, name: &str, next_at: i64) {
     store.insert(spec(name)).await.unwrap();
     let mut end = finish(name, 0, 1);
-    end.letter = Some(letter(message, name, next_at));
+    end.letter = Some(message(message_id, name, next_at));
     assert!(store.finish(end).await.unwrap());
 }
 
-/// All of it comes back.
-pub async fn a_letter_is_kept_with_the_end(store: Arc<dyn Store>) {
+/// All fields of a message are stored.
+pub async fn a_message_is_stored_with_the_end(store: Arc<dyn Store>) {
     end_with(&*store, "msg_1", "a", 5).await;
 
-    assert_eq!(all(&*store, 10).await, [letter("msg_1", "a", 5)]);
+    assert_eq!(all(&*store, 10).await, [message("msg_1", "a", 5)]);
     assert_eq!(get(&*store, "a").await.status, Status::Succeeded);
 }
 
-/// Whoever has no say about the end has none about the letter.
-pub async fn no_end_no_letter(store: Arc<dyn Store>) {
+/// An attempt that cannot finish the job stores no message.
+pub async fn no_end_no_message(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     for attempt in [0, 2] {
         let mut end = finish("a", attempt, 1);
-        end.letter = Some(letter("msg_1", "a", 5));
+        end.letter = Some(message("msg_1", "a", 5));
         assert!(!store.finish(end).await.unwrap());
     }
     assert!(all(&*store, 10).await.is_empty());
 }
 
-/// Whenever they are due; and who has seen some can ask for the rest, even if those have changed meanwhile.
-pub async fn letters_come_in_the_order_in_which_they_were_kept(store: Arc<dyn Store>) {
+/// Independently of when they are due. Paging continues after a number, also if messages have
+/// changed meanwhile.
+pub async fn messages_come_in_the_order_of_their_insertion(store: Arc<dyn Store>) {
     for (message, next_at) in [("first", 30), ("second", 10), ("third", 20)] {
         end_with(&*store, message, message, next_at).await;
     }
@@ -63,7 +64,7 @@ pub async fn letters_come_in_the_order_in_which_they_were_kept(store: Arc<dyn St
     let page = store.pending_messages(0, 2).await.unwrap();
     assert_eq!(
         page.iter()
-            .map(|(_, letter)| &*letter.id)
+            .map(|(_, message)| &*message.id)
             .collect::<Vec<_>>(),
         ["first", "second"]
     );
@@ -76,7 +77,7 @@ pub async fn letters_come_in_the_order_in_which_they_were_kept(store: Arc<dyn St
     let rest = store.pending_messages(page[1].0, 10).await.unwrap();
     assert_eq!(
         rest.iter()
-            .map(|(_, letter)| &*letter.id)
+            .map(|(_, message)| &*message.id)
             .collect::<Vec<_>>(),
         ["third"]
     );
@@ -95,8 +96,8 @@ fn taken(moment: i64) -> SendOutcome {
     })
 }
 
-/// And only that one.
-pub async fn a_settled_letter_is_not_sent_any_more(store: Arc<dyn Store>) {
+/// Other messages are not affected.
+pub async fn a_settled_message_is_not_pending(store: Arc<dyn Store>) {
     end_with(&*store, "msg_1", "a", 5).await;
     end_with(&*store, "msg_2", "b", 6).await;
 
@@ -110,8 +111,8 @@ pub async fn a_settled_letter_is_not_sent_any_more(store: Arc<dyn Store>) {
     assert_eq!(ids(&*store, 10).await, ["msg_2"]);
 }
 
-/// The last one first, with what became of it.
-pub async fn settled_letters_can_be_looked_up(store: Arc<dyn Store>) {
+/// The last settled one first, with its result.
+pub async fn settled_messages_are_listed(store: Arc<dyn Store>) {
     for name in ["a", "b", "c"] {
         end_with(&*store, &format!("msg_{name}"), name, 5).await;
     }
@@ -122,7 +123,7 @@ pub async fn settled_letters_can_be_looked_up(store: Arc<dyn Store>) {
     store.record_attempt("msg_a", taken(8)).await.unwrap();
     let lost = Settlement {
         at: at(9),
-        given_up: Some("nobody is there".to_owned()),
+        given_up: Some("connection refused".to_owned()),
     };
     store
         .record_attempt("msg_b", SendOutcome::Settled(lost.clone()))
@@ -132,7 +133,7 @@ pub async fn settled_letters_can_be_looked_up(store: Arc<dyn Store>) {
     let all = store.settled_messages(None, None, 10).await.unwrap();
     assert_eq!(
         all.iter()
-            .map(|letter| (&*letter.id, letter.attempts))
+            .map(|message| (&*message.id, message.attempts))
             .collect::<Vec<_>>(),
         [("msg_b", 1), ("msg_a", 2)]
     );
@@ -140,7 +141,7 @@ pub async fn settled_letters_can_be_looked_up(store: Arc<dyn Store>) {
         (&all[0].settled, all[0].model.as_str()),
         (&lost, "ann/echo")
     );
-    assert_eq!(all[0].url, letter("msg_b", "b", 5).hook.url);
+    assert_eq!(all[0].url, message("msg_b", "b", 5).hook.url);
     assert_eq!(
         store.settled_messages(None, None, 1).await.unwrap(),
         all[..1]
@@ -162,7 +163,7 @@ pub async fn settled_letters_can_be_looked_up(store: Arc<dyn Store>) {
 }
 
 /// With its body, as if it had never been settled.
-pub async fn a_settled_letter_can_be_sent_again(store: Arc<dyn Store>) {
+pub async fn a_settled_message_can_be_reopened(store: Arc<dyn Store>) {
     end_with(&*store, "msg_1", "a", 5).await;
     assert_eq!(
         store.reopen_message("msg_1", None, at(9)).await.unwrap(),
@@ -181,7 +182,7 @@ pub async fn a_settled_letter_can_be_sent_again(store: Arc<dyn Store>) {
     );
     let again = OutboxMessage {
         attempts: 1,
-        ..letter("msg_1", "a", 9)
+        ..message("msg_1", "a", 9)
     };
     assert_eq!(
         store
@@ -200,8 +201,8 @@ pub async fn a_settled_letter_can_be_sent_again(store: Arc<dyn Store>) {
     );
 }
 
-/// When they were settled long enough ago, or the data of their job is removed.
-pub async fn settled_letters_are_forgotten(store: Arc<dyn Store>) {
+/// After their retention, or when the data of their job is removed.
+pub async fn settled_messages_are_deleted(store: Arc<dyn Store>) {
     for (name, moment) in [("a", 10), ("b", 20)] {
         end_with(&*store, &format!("msg_{name}"), name, 5).await;
         store
@@ -212,7 +213,7 @@ pub async fn settled_letters_are_forgotten(store: Arc<dyn Store>) {
     store.forget(at(15), 10).await.unwrap();
     let left = store.settled_messages(None, None, 10).await.unwrap();
     assert_eq!(
-        left.iter().map(|letter| &*letter.id).collect::<Vec<_>>(),
+        left.iter().map(|message| &*message.id).collect::<Vec<_>>(),
         ["msg_b"]
     );
     end_with(&*store, "msg_c", "c", 5).await;
@@ -224,11 +225,11 @@ pub async fn settled_letters_are_forgotten(store: Arc<dyn Store>) {
     );
 }
 
-/// Somebody still wants to be told of a job that we have forgotten.
-pub async fn letters_outlive_their_jobs(store: Arc<dyn Store>) {
+/// A webhook is still sent after its job was deleted.
+pub async fn messages_outlive_their_jobs(store: Arc<dyn Store>) {
     end_with(&*store, "msg_1", "a", 5).await;
     assert_eq!(store.remove_data(at(100), 10).await.unwrap(), 1);
     assert_eq!(store.forget(at(100), 10).await.unwrap(), 1);
 
-    assert_eq!(all(&*store, 10).await, [letter("msg_1", "a", 5)]);
+    assert_eq!(all(&*store, 10).await, [message("msg_1", "a", 5)]);
 }

@@ -1,4 +1,4 @@
-//! What many do at once has one outcome.
+//! Concurrent calls have one outcome.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::samples::*;
 
-/// The others learn what the one has put there.
+/// The other callers get the record of the first.
 pub async fn one_id_from_many_callers_is_new_once(store: Arc<dyn Store>) {
     for round in 0..20 {
         let mut callers = JoinSet::new();
@@ -36,8 +36,8 @@ pub async fn one_id_from_many_callers_is_new_once(store: Arc<dyn Store>) {
     }
 }
 
-/// The end, its status and its letter are of the same caller.
-pub async fn one_of_many_ends_is_taken(store: Arc<dyn Store>) {
+/// Completion, status and message are of the same caller.
+pub async fn one_of_many_ends_succeeds(store: Arc<dyn Store>) {
     for round in 0..20 {
         let name = format!("{round}");
         store.insert(spec(&name)).await.unwrap();
@@ -50,7 +50,7 @@ pub async fn one_of_many_ends_is_taken(store: Arc<dyn Store>) {
             } else {
                 Status::Canceled
             };
-            end.letter = Some(letter(&format!("{round}-{n}"), &name, 0));
+            end.letter = Some(message(&format!("{round}-{n}"), &name, 0));
             callers.spawn(async move { store.finish(end).await.unwrap().then_some(n) });
         }
         let winners: Vec<_> = callers.join_all().await.into_iter().flatten().collect();
@@ -60,17 +60,17 @@ pub async fn one_of_many_ends_is_taken(store: Arc<dyn Store>) {
         let kept = get(&*store, &name).await;
         assert_eq!(kept.completion, Some(completion(winner)));
         assert_eq!(kept.status == Status::Canceled, winner % 2 == 1);
-        let letters = store.pending_messages(0, 1000).await.unwrap();
-        let about: Vec<_> = letters
+        let messages = store.pending_messages(0, 1000).await.unwrap();
+        let about: Vec<_> = messages
             .iter()
-            .filter(|(_, letter)| letter.job == id(&name))
-            .map(|(_, letter)| letter.id.as_str())
+            .filter(|(_, message)| message.job == id(&name))
+            .map(|(_, message)| message.id.as_str())
             .collect();
         assert_eq!(about, [format!("{round}-{winner}")]);
     }
 }
 
-/// Never both, never neither.
+/// Exactly one of both succeeds.
 pub async fn a_job_begins_or_is_canceled(store: Arc<dyn Store>) {
     for round in 0..50 {
         let name = format!("{round}");
@@ -92,8 +92,8 @@ pub async fn a_job_begins_or_is_canceled(store: Arc<dyn Store>) {
     }
 }
 
-/// By every reader, at once, while others write.
-pub async fn what_was_acknowledged_is_seen(store: Arc<dyn Store>) {
+/// By every reader, immediately, while others write.
+pub async fn acknowledged_changes_are_visible(store: Arc<dyn Store>) {
     let mut callers = JoinSet::new();
     for caller in 0..8 {
         let store = Arc::clone(&store);
@@ -113,26 +113,26 @@ pub async fn what_was_acknowledged_is_seen(store: Arc<dyn Store>) {
 }
 
 /// All learn which.
-pub async fn one_of_many_documents_is_kept(documents: Arc<dyn Documents>) {
+pub async fn one_of_many_new_documents_is_stored(documents: Arc<dyn Documents>) {
     let mut callers = JoinSet::new();
     for n in 0..16 {
         let documents = Arc::clone(&documents);
         callers.spawn(async move {
             documents
-                .put_new("shelf", "name", Bytes::from(format!("{n}")))
+                .put_new("namespace", "name", Bytes::from(format!("{n}")))
                 .await
                 .unwrap()
         });
     }
     let answers = callers.join_all().await;
-    let kept = documents.fetch("shelf", "name").await.unwrap().unwrap();
+    let kept = documents.fetch("namespace", "name").await.unwrap().unwrap();
     assert!(answers.iter().all(|answer| *answer == kept));
 }
 
-/// Of many who read, change and swap at once, each is seen in the end.
+/// Every one of many concurrent read-change-swap cycles has an effect.
 pub async fn no_change_of_a_document_is_lost(documents: Arc<dyn Documents>) {
     documents
-        .put("shelf", "name", Bytes::from_static(b"0"))
+        .put("namespace", "name", Bytes::from_static(b"0"))
         .await
         .unwrap();
     let mut callers = JoinSet::new();
@@ -140,11 +140,11 @@ pub async fn no_change_of_a_document_is_lost(documents: Arc<dyn Documents>) {
         let documents = Arc::clone(&documents);
         callers.spawn(async move {
             loop {
-                let was = documents.fetch("shelf", "name").await.unwrap().unwrap();
+                let was = documents.fetch("namespace", "name").await.unwrap().unwrap();
                 let number: u32 = std::str::from_utf8(&was).unwrap().parse().unwrap();
                 if documents
                     .swap(
-                        "shelf",
+                        "namespace",
                         "name",
                         &was,
                         Bytes::from(format!("{}", number + 1)),
@@ -159,7 +159,7 @@ pub async fn no_change_of_a_document_is_lost(documents: Arc<dyn Documents>) {
     }
     callers.join_all().await;
     assert_eq!(
-        documents.fetch("shelf", "name").await.unwrap().unwrap(),
+        documents.fetch("namespace", "name").await.unwrap().unwrap(),
         "16"
     );
 }

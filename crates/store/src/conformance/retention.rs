@@ -1,4 +1,4 @@
-//! What is removed when its time is over.
+//! Retention: removing data and deleting jobs.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tidegate_core::store::{Inserted, Store};
 
 use super::samples::*;
 
-/// Input, output and logs go; what happened stays.
+/// Input, output and logs are removed; the rest stays.
 pub async fn data_of_old_jobs_is_removed(store: Arc<dyn Store>) {
     over(&*store, "a", 5).await;
     let before = get(&*store, "a").await;
@@ -33,11 +33,11 @@ pub async fn data_of_old_jobs_is_removed(store: Arc<dyn Store>) {
     assert_eq!(
         store.remove_data(at(6), 10).await.unwrap(),
         0,
-        "once is enough"
+        "the data is removed once"
     );
 }
 
-/// The rest comes with the next call.
+/// The next call continues.
 pub async fn removing_stops_at_the_limit(store: Arc<dyn Store>) {
     for n in 0..5 {
         over(&*store, &format!("{n}"), n).await;
@@ -49,8 +49,8 @@ pub async fn removing_stops_at_the_limit(store: Arc<dyn Store>) {
     assert_eq!(removed, [2, 2, 1, 0]);
 }
 
-/// The moment itself is not before it.
-pub async fn what_is_open_or_young_keeps_its_data(store: Arc<dyn Store>) {
+/// The bound itself is not before the bound.
+pub async fn open_and_recent_jobs_keep_their_data(store: Arc<dyn Store>) {
     over(&*store, "young", 5).await;
     store.insert(spec("open")).await.unwrap();
     let before = (get(&*store, "young").await, get(&*store, "open").await);
@@ -64,7 +64,7 @@ pub async fn what_is_open_or_young_keeps_its_data(store: Arc<dyn Store>) {
 }
 
 /// With their data or without.
-pub async fn old_jobs_are_forgotten(store: Arc<dyn Store>) {
+pub async fn old_jobs_are_deleted(store: Arc<dyn Store>) {
     over(&*store, "older", 1).await;
     store.remove_data(at(2), 10).await.unwrap();
     over(&*store, "old", 2).await;
@@ -76,8 +76,8 @@ pub async fn old_jobs_are_forgotten(store: Arc<dyn Store>) {
     assert_eq!(store.get(&ann(), &id("old")).await.unwrap(), None);
 }
 
-/// The rest comes with the next call.
-pub async fn forgetting_stops_at_the_limit(store: Arc<dyn Store>) {
+/// The next call continues.
+pub async fn deleting_stops_at_the_limit(store: Arc<dyn Store>) {
     for n in 0..5 {
         over(&*store, &format!("{n}"), n).await;
     }
@@ -88,8 +88,8 @@ pub async fn forgetting_stops_at_the_limit(store: Arc<dyn Store>) {
     assert_eq!(forgotten, [2, 2, 1, 0]);
 }
 
-/// Nothing of the job that had it before shows.
-pub async fn a_forgotten_id_is_free(store: Arc<dyn Store>) {
+/// The new job has nothing of the old one.
+pub async fn the_id_of_a_deleted_job_is_free(store: Arc<dyn Store>) {
     over(&*store, "a", 1).await;
     store.forget(at(2), 10).await.unwrap();
 

@@ -1,4 +1,4 @@
-//! Jobs, ends and letters for the cases.
+//! Jobs, completions and messages for the cases.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use tidegate_core::remote::RemoteFacts;
 use tidegate_core::store::{JobFinish, JobQuery, Store};
 use tidegate_core::{Account, JobId, JobKind, Status};
 
-/// A moment, by its microseconds after some other.
+/// A timestamp, in microseconds after a fixed one.
 pub fn at(microseconds: i64) -> Timestamp {
     Timestamp::from_microsecond(1_700_000_000_000_000 + microseconds).unwrap()
 }
@@ -27,7 +27,7 @@ pub fn ann() -> Account {
     Account::parse("ann").unwrap()
 }
 
-/// Little: a prediction of Ann's that was made at moment 0.
+/// A minimal spec: a prediction of Ann, created at timestamp 0.
 pub fn spec(name: &str) -> JobSpec {
     JobSpec {
         id: id(name),
@@ -51,7 +51,7 @@ pub fn spec(name: &str) -> JobSpec {
     }
 }
 
-/// As [`order`], made at another moment.
+/// Like [`spec`], created at another timestamp.
 pub fn spec_at(name: &str, created_at: i64) -> JobSpec {
     JobSpec {
         created_at: at(created_at),
@@ -59,7 +59,7 @@ pub fn spec_at(name: &str, created_at: i64) -> JobSpec {
     }
 }
 
-/// A training with everything that there is.
+/// A training with every field.
 pub fn full_spec(name: &str) -> JobSpec {
     JobSpec {
         kind: JobKind::Training,
@@ -86,7 +86,7 @@ pub fn full_spec(name: &str) -> JobSpec {
     }
 }
 
-/// A hook with everything that there is.
+/// A webhook with every field.
 pub fn hook() -> WebhookSpec {
     WebhookSpec {
         url: "https://example.com/hook?a=1".to_owned(),
@@ -98,7 +98,7 @@ pub fn hook() -> WebhookSpec {
     }
 }
 
-/// An ending with everything that there is.
+/// A completion with every field.
 pub fn completion(completed_at: i64) -> Completion {
     let serde_json::Value::Object(metrics) =
         json!({"predict_time": 0.1, "tokens": 12, "deep": {"a": [1, null]}})
@@ -121,7 +121,7 @@ pub fn completion(completed_at: i64) -> Completion {
     }
 }
 
-/// The end of a job of Ann's as succeeded, without a letter.
+/// The end of a job of Ann as succeeded, without a message.
 pub fn finish(name: &str, attempt: u32, completed_at: i64) -> JobFinish {
     JobFinish {
         account: ann(),
@@ -134,10 +134,10 @@ pub fn finish(name: &str, attempt: u32, completed_at: i64) -> JobFinish {
     }
 }
 
-/// A letter about a job of Ann's.
-pub fn letter(letter: &str, name: &str, next_at: i64) -> OutboxMessage {
+/// A message about a job of Ann.
+pub fn message(message_id: &str, name: &str, next_at: i64) -> OutboxMessage {
     OutboxMessage {
-        id: letter.to_owned(),
+        id: message_id.to_owned(),
         account: ann(),
         job: id(name),
         model: "ann/echo".to_owned(),
@@ -149,7 +149,7 @@ pub fn letter(letter: &str, name: &str, next_at: i64) -> OutboxMessage {
     }
 }
 
-/// A job as it is kept before anything happened to it.
+/// The record of a job that was only inserted.
 pub fn queued(spec: JobSpec) -> JobRecord {
     JobRecord {
         spec,
@@ -174,12 +174,12 @@ pub fn query(limit: usize) -> JobQuery {
     }
 }
 
-/// A job of Ann's that must be there.
+/// A job of Ann that must exist.
 pub async fn get(store: &dyn Store, name: &str) -> JobRecord {
     store.get(&ann(), &id(name)).await.unwrap().unwrap()
 }
 
-/// Keeps a job of Ann's that is over since a moment.
+/// Inserts and finishes a job of Ann.
 pub async fn over(store: &dyn Store, name: &str, completed_at: i64) {
     store.insert(spec(name)).await.unwrap();
     assert!(store.finish(finish(name, 0, completed_at)).await.unwrap());

@@ -1,7 +1,8 @@
-//! The checkpointer: moves what was committed from the log into the database, beside the writer.
+//! The checkpointer: a thread that moves committed pages from the write-ahead log into the database
+//! while the writer continues.
 //!
-//! It waits for nobody and nobody waits for it (SQLite calls this a passive checkpoint): what somebody still
-//! reads or writes stays in the log until the next time. Only a writer whose log has become long waits for its turn.
+//! It runs passive checkpoints, which never block: pages that are in use stay in the log until the
+//! next checkpoint. Only if the log has become long does the writer run a checkpoint itself.
 
 use std::io;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -13,70 +14,71 @@ use tidegate_core::chain;
 
 const PASSIVE: &str = "PRAGMA wal_checkpoint(PASSIVE)";
 
-/// The handle. Dropping it waits for the end of the thread.
+/// The handle of the thread. Dropping it waits for the end of the thread.
 pub(super) struct Checkpointer {
-    poke: Option<SyncSender<()>>,
-    /// Whose turn it is: SQLite does not wait for somebody who tidies already, it does nothing then.
-    turn: Arc<Mutex<()>>,
+    requests: Option<SyncSender<()>>,
+    /// Held during a checkpoint: SQLite does not wait for another running checkpoint, but returns
+    /// without doing anything.
+    running: Arc<Mutex<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Checkpointer {
     pub(super) fn start(conn: Connection) -> io::Result<Self> {
-        let (poke, pokes) = sync_channel(1);
-        let turn = Arc::new(Mutex::new(()));
-        let own_turn = Arc::clone(&turn);
+        let (tx, requests) = sync_channel(1);
+        let running = Arc::new(Mutex::new(()));
+        let own_running = Arc::clone(&running);
         let work = move || {
-            pokes
+            requests
                 .iter()
-                .for_each(|()| checkpoint(&conn, &own_turn, PASSIVE))
+                .for_each(|()| checkpoint(&conn, &own_running, PASSIVE))
         };
         let thread = std::thread::Builder::new()
             .name("store-checkpointer".to_owned())
             .spawn(work)?;
         Ok(Self {
-            poke: Some(poke),
-            turn,
+            requests: Some(tx),
+            running,
             thread: Some(thread),
         })
     }
 
-    /// There is something to tidy.
-    pub(super) fn poke(&self) {
-        if let Some(poke) = &self.poke {
-            // Full: it will come by anyway.
-            poke.try_send(()).ok();
+    /// Asks the thread for a checkpoint.
+    pub(super) fn request(&self) {
+        if let Some(requests) = &self.requests {
+            // Full: a checkpoint is requested already.
+            requests.try_send(()).ok();
         }
     }
 
-    /// Moves what can be moved now, by the connection of the caller, which waits for it.
-    pub(super) fn tidy(&self, conn: &Connection) {
-        checkpoint(conn, &self.turn, PASSIVE);
+    /// Runs a passive checkpoint on the caller's connection.
+    pub(super) fn run_passive(&self, conn: &Connection) {
+        checkpoint(conn, &self.running, PASSIVE);
     }
 
-    /// Moves everything and gives the room of the log back, for when the disk is full. Waits for those who read.
-    pub(super) fn empty(&self, conn: &Connection) {
-        checkpoint(conn, &self.turn, "PRAGMA wal_checkpoint(TRUNCATE)");
+    /// Moves all pages and truncates the log, for a full disk. Waits for readers.
+    pub(super) fn truncate_log(&self, conn: &Connection) {
+        checkpoint(conn, &self.running, "PRAGMA wal_checkpoint(TRUNCATE)");
     }
 }
 
 impl Drop for Checkpointer {
     fn drop(&mut self) {
-        self.poke = None;
+        self.requests = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was printed already; nobody is left to be told.
+            // A panic of the thread has been printed already.
             thread.join().ok();
         }
     }
 }
 
-/// Failing is no loss: it all stays in the log.
-fn checkpoint(conn: &Connection, turn: &Mutex<()>, sql: &str) {
-    let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+/// A failed checkpoint loses nothing: the pages stay in the log.
+fn checkpoint(conn: &Connection, running: &Mutex<()>, sql: &str) {
+    let _guard = running.lock().unwrap_or_else(PoisonError::into_inner);
     match conn.query_row(sql, [], |row| row.get::<_, i64>(2)) {
-        Ok(pages) => tracing::trace!(pages, "log of the store tidied"),
+        Ok(pages) => tracing::trace!(pages, "checkpointed log"),
         Err(error) => {
-            tracing::warn!(error = %chain(&error), "the log of the store could not be tidied and grows")
+            tracing::warn!(error = %chain(&error), "failed to checkpoint log")
         }
     }
 }

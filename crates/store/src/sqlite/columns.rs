@@ -1,4 +1,5 @@
-//! Our words as they stand in columns, and back. Text, so that a person with `sqlite3` can read it.
+//! Conversions between domain types and column values. Enums are stored as text, so that they can
+//! be read with `sqlite3`.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -8,7 +9,7 @@ use tidegate_core::{Account, JobKind, Status};
 
 use super::error::DbError;
 
-/// The deployment that a job came through.
+/// The deployment of a job.
 pub(super) fn deployment_ref(text: Option<String>) -> Option<DeploymentRef> {
     text.map(DeploymentRef::from)
 }
@@ -70,7 +71,7 @@ pub(super) fn api(text: &str) -> Result<Api, DbError> {
     }
 }
 
-/// No account can be called '', so nobody's jobs cannot be mistaken for those of an account `anonymous`.
+/// The anonymous account is stored as '', which no other account can be called.
 pub(super) fn account_text(account: &Account) -> &str {
     if account.is_anonymous() {
         ""
@@ -94,7 +95,7 @@ pub(super) fn micros(timestamp: Timestamp) -> i64 {
     timestamp.as_microsecond()
 }
 
-/// For what can always be written as JSON: maps with text as keys.
+/// Serializes values that always are valid JSON: their map keys are strings.
 pub(super) fn json_text(value: &impl serde::Serialize) -> Result<String, DbError> {
     serde_json::to_string(value).map_err(|error| DbError::Invalid(error.to_string()))
 }

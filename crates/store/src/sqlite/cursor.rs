@@ -1,23 +1,23 @@
-//! Places in lists, as text for clients.
+//! Positions in lists, encoded as cursors for clients.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tidegate_core::store::Cursor;
 
-/// Where a job stands in a list: by its moment, and among those of one moment by its number. The job itself
-/// need not be there any more.
+/// The position of a job in a list: its time of creation, then its number. The job itself may have
+/// been deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ListPosition {
     pub(super) created_at: i64,
     pub(super) number: i64,
 }
 
-/// A way through a list.
+/// A cursor: a position and the direction from there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PageCursor {
-    /// To those before the position.
+    /// Jobs before the position.
     Older(ListPosition),
-    /// To those after it.
+    /// Jobs after the position.
     Newer(ListPosition),
 }
 
@@ -36,7 +36,7 @@ impl PageCursor {
         Cursor(URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    /// `None` for what we did not write.
+    /// `None` for a text that is not a cursor of this store.
     pub(super) fn parse(cursor: &Cursor) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(&cursor.0).ok()?;
         let (direction, rest) = bytes.split_first()?;
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_way_survives_as_text_and_nothing_else_is_one() {
+    fn a_cursor_survives_as_text_and_other_texts_are_rejected() {
         let position = ListPosition {
             created_at: i64::MIN,
             number: i64::MAX,

@@ -1,4 +1,4 @@
-//! The folder of the data: made, kept to ourselves, and locked against a second server.
+//! The data folder: created with private permissions, and locked against a second server.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 use super::open::StoreOpenError;
 
-/// The file of the database.
+/// The name of the database file.
 const DATABASE: &str = "tidegate.db";
-/// The file whose lock says that somebody has the folder; in it is who.
+/// The name of the lock file, which contains the process id of its owner.
 const LOCK: &str = "tidegate.lock";
 
-/// A folder that is ours as long as this lives. The system gives the lock back when we die, however we die.
+/// A data folder that this process has locked. The system releases the lock when the process exits,
+/// however it exits.
 #[derive(Debug)]
 pub(super) struct LockedDataDir {
     path: PathBuf,
@@ -20,9 +21,9 @@ pub(super) struct LockedDataDir {
 }
 
 impl LockedDataDir {
-    /// Makes the folder if there is none, and takes it.
+    /// Creates the folder if necessary, and locks it.
     pub(super) fn lock(path: &Path) -> Result<Self, StoreOpenError> {
-        let cannot = |source| StoreOpenError::Folder {
+        let folder_error = |source| StoreOpenError::Folder {
             folder: path.to_owned(),
             source,
         };
@@ -30,17 +31,17 @@ impl LockedDataDir {
             .recursive(true)
             .mode(0o700)
             .create(path)
-            .map_err(cannot)?;
-        let mut lock = private(&path.join(LOCK)).map_err(cannot)?;
+            .map_err(folder_error)?;
+        let mut lock = open_private(&path.join(LOCK)).map_err(folder_error)?;
         match lock.try_lock() {
-            Ok(()) => sign(&mut lock).map_err(cannot)?,
+            Ok(()) => write_owner(&mut lock).map_err(folder_error)?,
             Err(TryLockError::WouldBlock) => {
                 return Err(StoreOpenError::InUse {
                     folder: path.to_owned(),
                     owner: owner(lock),
                 });
             }
-            Err(TryLockError::Error(source)) => return Err(cannot(source)),
+            Err(TryLockError::Error(source)) => return Err(folder_error(source)),
         }
         Ok(Self {
             path: path.to_owned(),
@@ -48,10 +49,11 @@ impl LockedDataDir {
         })
     }
 
-    /// The file of the database, there and closed to others. Its companions get the same permissions.
+    /// The path of the database file, which exists and is private afterwards. SQLite gives its
+    /// other files the same permissions.
     pub(super) fn database(&self) -> Result<PathBuf, StoreOpenError> {
         let file = self.path.join(DATABASE);
-        match private(&file) {
+        match open_private(&file) {
             Ok(_) => Ok(file),
             Err(source) => Err(StoreOpenError::Folder {
                 folder: self.path.clone(),
@@ -61,9 +63,9 @@ impl LockedDataDir {
     }
 }
 
-/// Opens a file that only its owner can read, also when it was made with other permissions before: inputs,
-/// tokens in headers of webhooks and secrets are in there.
-fn private(path: &Path) -> io::Result<File> {
+/// Opens a file with mode 0600, and changes the mode of an existing file: the database contains
+/// inputs, headers of webhooks with tokens, and secrets.
+fn open_private(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -77,12 +79,12 @@ fn private(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn sign(lock: &mut File) -> io::Result<()> {
+fn write_owner(lock: &mut File) -> io::Result<()> {
     lock.set_len(0)?;
     lock.write_all(std::process::id().to_string().as_bytes())
 }
 
-/// Who has the lock, as they wrote it down. They may be just about to: then nobody knows.
+/// The process that holds the lock. It may not have written its id yet.
 fn owner(lock: File) -> String {
     let mut text = String::new();
     let read = lock.take(20).read_to_string(&mut text);

@@ -1,46 +1,46 @@
-//! What can go wrong between us and SQLite, and what callers are told about it.
+//! Errors of SQLite and of the stored data, and their mapping to `StoreError`.
 
 use rusqlite::{ErrorCode, ffi};
 use tidegate_core::store::StoreError;
 
-/// Why a piece of work on a connection did not succeed.
+/// Why an operation on a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DbError {
     /// SQLite said no.
     #[error(transparent)]
     Sql(#[from] rusqlite::Error),
-    /// A row holds what we never wrote.
+    /// A row has a value that this program never writes.
     #[error("{0}")]
     Corrupt(String),
-    /// What we were given cannot be kept.
+    /// The given value cannot be stored.
     #[error("{0}")]
     Invalid(String),
 }
 
 impl From<DbError> for StoreError {
-    fn from(fault: DbError) -> Self {
-        match fault {
-            DbError::Sql(error) => told(&error),
-            DbError::Corrupt(what) => Self::Corrupt(what),
-            DbError::Invalid(what) => Self::Invalid(what),
+    fn from(error: DbError) -> Self {
+        match error {
+            DbError::Sql(error) => store_error(&error),
+            DbError::Corrupt(text) => Self::Corrupt(text),
+            DbError::Invalid(text) => Self::Invalid(text),
         }
     }
 }
 
-/// Whether there was no room left.
+/// Whether the disk or the database is full.
 pub(super) fn is_full(error: &rusqlite::Error) -> bool {
-    // The shared index beside the log is the first to find no room when its file must grow.
+    // The shared-memory file of the log is the first that fails to grow on a full disk.
     let index_cannot_grow = error
         .sqlite_error()
         .is_some_and(|error| error.extended_code == ffi::SQLITE_IOERR_SHMSIZE);
     error.sqlite_error_code() == Some(ErrorCode::DiskFull) || index_cannot_grow
 }
 
-fn told(error: &rusqlite::Error) -> StoreError {
+fn store_error(error: &rusqlite::Error) -> StoreError {
     if is_full(error) {
-        return StoreError::Full("make room on the disk of the data folder".to_owned());
+        return StoreError::Full("free space on the disk of the data folder".to_owned());
     }
-    // SQLite's texts are few; its number tells more.
+    // SQLite's messages are generic; the extended code says more.
     let text = match error.sqlite_error() {
         Some(code) => format!("{error} (SQLite's error {})", code.extended_code),
         None => error.to_string(),

@@ -1,4 +1,5 @@
-//! What is done with one job, and with the old ones. Each function is a part of somebody's transaction.
+//! The statements for one job and for retention. Each function runs inside a transaction of its
+//! caller.
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, named_params, params};
@@ -103,17 +104,17 @@ pub(super) fn finish(conn: &Connection, finish: &JobFinish) -> Result<bool, DbEr
             finish.id, finish.status
         )));
     }
-    let Some(number) = close(conn, finish)? else {
+    let Some(number) = mark_finished(conn, finish)? else {
         return Ok(false);
     };
-    keep_ending(conn, number, &finish.completion)?;
-    if let Some(letter) = &finish.letter {
-        outbox::keep(conn, letter)?;
+    insert_completion(conn, number, &finish.completion)?;
+    if let Some(message) = &finish.letter {
+        outbox::insert(conn, message)?;
     }
     Ok(true)
 }
 
-fn close(conn: &Connection, finish: &JobFinish) -> Result<Option<i64>, DbError> {
+fn mark_finished(conn: &Connection, finish: &JobFinish) -> Result<Option<i64>, DbError> {
     let mut statement = conn.prepare_cached(
         "UPDATE jobs SET status = ?4, completed_at = ?5, attempt = attempt + (?6 IS NOT NULL), started_at = coalesce(?6, started_at)
          WHERE account = ?1 AND id = ?2 AND attempt = ?3 AND completed_at IS NULL RETURNING number",
@@ -129,7 +130,11 @@ fn close(conn: &Connection, finish: &JobFinish) -> Result<Option<i64>, DbError> 
     Ok(statement.query_row(values, |row| row.get(0)).optional()?)
 }
 
-fn keep_ending(conn: &Connection, number: i64, completion: &Completion) -> Result<(), DbError> {
+fn insert_completion(
+    conn: &Connection,
+    number: i64,
+    completion: &Completion,
+) -> Result<(), DbError> {
     let mut statement = conn.prepare_cached(
         "INSERT INTO endings (number, output, logs, error, metrics, remote) VALUES (?, ?, ?, ?, ?, ?)",
     )?;
@@ -172,13 +177,13 @@ pub(super) fn open(
         "WHERE j.completed_at IS NULL AND j.number > ? ORDER BY j.number LIMIT ?"
     ))?;
     let found = statement.query(params![number(after), count(limit)])?;
-    Ok(rows::take_some(found, limit, rows::record, |(_, record)| {
-        rows::weight(record)
+    Ok(rows::take_up_to(found, limit, rows::record, |(_, record)| {
+        rows::approx_size(record)
     })?
     .0)
 }
 
-/// In two steps: what is removed is chosen first and marked last, all in one transaction.
+/// The rows are selected first and marked last, in one transaction.
 pub(super) fn remove_data(
     conn: &Connection,
     over_before: Timestamp,
@@ -217,12 +222,12 @@ pub(super) fn forget(
     Ok(statement.execute(params![columns::micros(over_before), count(limit)])?)
 }
 
-/// As SQLite counts.
+/// A limit as an SQLite integer.
 pub(super) fn count(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// As SQLite counts.
+/// A job number as an SQLite integer.
 pub(super) fn number(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -9,7 +9,7 @@ use super::error::DbError;
 use super::rows::{self, NumberedRecord, record_of};
 use super::{columns, jobs};
 
-/// One page. `conn` must be in a transaction, so that the neighbours are those of the page.
+/// One page. `conn` must be in a transaction, so that page and neighbours are of the same state.
 pub(super) fn page(conn: &Connection, query: &JobQuery) -> Result<Page<JobRecord>, DbError> {
     let list = ListQuery::of(conn, query);
     let way = match &query.from {
@@ -27,13 +27,13 @@ pub(super) fn page(conn: &Connection, query: &JobQuery) -> Result<Page<JobRecord
     }
 }
 
-/// After every job there is.
+/// After every job.
 const NEWEST: ListPosition = ListPosition {
     created_at: i64::MAX,
     number: i64::MAX,
 };
 
-// Both ways walk the index `jobs_listed`, whose entries end with the number.
+// Both directions use the index `jobs_listed`, whose entries end with the number.
 macro_rules! older {
     () => {
         "WHERE j.account = ?1 AND j.kind = ?2 AND (j.created_at, j.number) < (?3, ?4) AND j.created_at >= ?5
@@ -51,14 +51,14 @@ pub(super) const NEWER: &str = record_of!(newer!());
 pub(super) const ANY_OLDER: &str = concat!("SELECT 1 FROM jobs j ", older!());
 pub(super) const ANY_NEWER: &str = concat!("SELECT 1 FROM jobs j ", newer!());
 
-/// A list, with what bounds it.
+/// A list query with its bounds.
 struct ListQuery<'a> {
     conn: &'a Connection,
     account: &'a str,
     kind: &'static str,
-    /// The first moment that belongs to it.
+    /// The first timestamp in the list.
     after: i64,
-    /// The first moment after it.
+    /// The first timestamp after the list.
     before: i64,
     limit: usize,
 }
@@ -76,7 +76,7 @@ impl<'a> ListQuery<'a> {
     }
 
     fn older(&self, from: ListPosition) -> Result<Page<JobRecord>, DbError> {
-        // One bound on each side: with two, SQLite may begin at the far one and walk.
+        // One bound on each side: with two, SQLite may start at the outer one and scan.
         let from = from.min(ListPosition {
             created_at: self.before,
             number: i64::MIN,
@@ -117,8 +117,8 @@ impl<'a> ListQuery<'a> {
             bound,
             one_more
         ])?;
-        rows::take_some(rows, self.limit, rows::record, |(_, record)| {
-            rows::weight(record)
+        rows::take_up_to(rows, self.limit, rows::record, |(_, record)| {
+            rows::approx_size(record)
         })
     }
 

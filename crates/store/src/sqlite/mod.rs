@@ -1,12 +1,12 @@
-//! The store in a folder of this machine, with SQLite.
+//! The store in a local folder, with SQLite.
 //!
-//! Three kinds of threads, each with its own connection: one *writer* that commits all that waits in one
-//! transaction with one sync, a few *readers* that never wait for the writer, and a *checkpointer* that moves what
-//! was committed from the log (`-wal`) into the database while the others go on.
+//! Three kinds of threads, each with its own connection: one *writer* that commits all queued changes
+//! in one transaction with one sync, a pool of *readers* that never wait for the writer, and a
+//! *checkpointer* that moves committed pages from the log (`-wal`) into the database.
 //!
 //! ```text
 //!   caller ──change──► writer ──commit, sync──► tidegate.db-wal ──checkpointer──► tidegate.db
-//!   caller ──read────► readers ◄───────────────────────┴────────────────────────┘
+//!   caller ──read────► readers ◄───────────────────────┴─────────────────────────────┘
 //! ```
 
 mod checkpoint;
@@ -37,19 +37,19 @@ use reader_pool::ReaderPool;
 use tidegate_core::store::StoreMeter;
 use writer::Writer;
 
-/// The store in one folder of this machine. One process at a time has it.
+/// The store in one local folder, which one process at a time can open.
 ///
-/// Dropping it waits until all that was given to it is committed, and then frees the folder.
+/// Dropping it waits until all queued changes are committed, and then releases the folder.
 pub struct SqliteStore {
-    // The order matters: the writer is the last to close its connection, which empties the log, and then
-    // gives the lock of the folder back.
+    // The order matters: the writer closes the last connection, which truncates the log, and then
+    // releases the lock of the folder.
     readers: ReaderPool,
     writer: Writer,
     meter: Arc<StoreMeter>,
 }
 
 impl SqliteStore {
-    /// What is counted while the store works.
+    /// The store's metrics.
     pub fn meter(&self) -> Arc<StoreMeter> {
         Arc::clone(&self.meter)
     }

@@ -1,4 +1,4 @@
-//! Opening the store, and all that may be in the way.
+//! Opens the store, with the errors that can occur.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,19 +16,19 @@ use super::reader_pool::ReaderPool;
 use super::writer::Writer;
 use super::{SqliteStore, schema};
 
-/// How long we wait for another program that looks at the database, before we say that it is in the way.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The log is cut back to this length when it begins again.
-const LOG_BYTES: i64 = 16 << 20;
-/// Enough for every statement that we have.
+/// How long to wait for another program that has locked the database.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// The log is truncated to this size when it restarts.
+const MAX_LOG_BYTES: i64 = 16 << 20;
+/// Enough for all prepared statements of this crate.
 const STATEMENTS: usize = 64;
 
-/// How the store is opened. The defaults are right for a server.
+/// Options of the store. The defaults are right for a server.
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
-    /// How many reads go on at once.
+    /// The number of reader threads.
     pub readers: usize,
-    /// How large the database may grow in bytes; as large as the disk allows without it.
+    /// The maximum size of the database in bytes; unlimited by default.
     pub max_size: Option<u64>,
 }
 
@@ -41,75 +41,75 @@ impl Default for SqliteOptions {
     }
 }
 
-/// Why the store could not be opened. What is in the folder is as it was.
+/// Why the store could not be opened. The contents of the folder are unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreOpenError {
-    /// The folder cannot be made, or nothing can be written there.
-    #[error("cannot write in the data folder `{}`; give one that this user may write to", folder.display())]
+    /// The folder cannot be created or written to.
+    #[error("cannot write in the data folder `{}`; use a folder that this user can write to", folder.display())]
     Folder {
-        /// Which.
+        /// The data folder.
         folder: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Another server has it.
+    /// Another server uses the folder.
     #[error(
-        "the data folder `{}` is in use by another server ({owner}, by its own count if it runs in a container); stop that one or give another folder",
+        "the data folder `{}` is in use by another server ({owner}, by its own process id if it runs in a container); stop it or use another folder",
         folder.display()
     )]
     InUse {
-        /// Which.
+        /// The data folder.
         folder: PathBuf,
-        /// Who has it, as far as is known.
+        /// The process that uses it, if known.
         owner: String,
     },
-    /// A later tidegate wrote it.
+    /// A newer version of tidegate wrote the database.
     #[error(
         "the database `{}` has the layout {found}, this tidegate knows up to {known}; use the newer tidegate that wrote it, or another folder",
         file.display()
     )]
     Newer {
-        /// Which.
+        /// The database file.
         file: PathBuf,
-        /// Its layout.
+        /// The version of its layout.
         found: u32,
-        /// The last layout that is known here.
+        /// The latest layout that this program knows.
         known: u32,
     },
-    /// It is something else.
-    #[error("`{}` is not a database of tidegate; move it away or give another folder", file.display())]
+    /// The file is not a database of tidegate.
+    #[error("`{}` is not a database of tidegate; move it away or use another folder", file.display())]
     Foreign {
-        /// Which.
+        /// The database file.
         file: PathBuf,
     },
-    /// The layout could not be brought up to date.
-    #[error("cannot bring the database `{}` from layout {from} to {}; it was left as it is", file.display(), from + 1)]
+    /// A migration failed.
+    #[error("cannot migrate the database `{}` from layout {from} to {}; it is unchanged", file.display(), from + 1)]
     Migration {
-        /// Which.
+        /// The database file.
         file: PathBuf,
-        /// The layout that it has.
+        /// The layout before the migration.
         from: u32,
-        /// What went wrong.
+        /// The error of SQLite.
         source: rusqlite::Error,
     },
-    /// There is no room for it.
-    #[error("no room left for the database `{}`; make room on its disk", file.display())]
+    /// The disk is full.
+    #[error("no space left for the database `{}`; free space on its disk", file.display())]
     Full {
-        /// Which.
+        /// The database file.
         file: PathBuf,
-        /// What SQLite said.
+        /// The error of SQLite.
         source: rusqlite::Error,
     },
-    /// SQLite cannot use the file.
+    /// SQLite cannot open the file.
     #[error("cannot open the database `{}`", file.display())]
     Database {
-        /// Which.
+        /// The database file.
         file: PathBuf,
-        /// What SQLite said.
+        /// The error of SQLite.
         source: rusqlite::Error,
     },
     /// A thread could not be started.
-    #[error("cannot start a thread for the store; is the limit of processes reached?")]
+    #[error("cannot start a thread for the store; the process limit may be reached")]
     Thread(#[source] io::Error),
 }
 
@@ -125,24 +125,25 @@ impl StoreOpenError {
 }
 
 impl SqliteStore {
-    /// Opens the store in this folder; makes both if they are not there yet.
+    /// Opens the store in this folder; creates both if necessary.
     pub fn open(folder: impl AsRef<Path>, options: &SqliteOptions) -> Result<Self, StoreOpenError> {
         let folder = LockedDataDir::lock(folder.as_ref())?;
         let file = folder.database()?;
         let sql = |source| StoreOpenError::sql(&file, source);
 
-        let mut conn = writing(&file).map_err(sql)?;
+        let mut conn = open_read_write(&file).map_err(sql)?;
         schema::migrate(&mut conn, &file)?;
         limit(&conn, options.max_size).map_err(sql)?;
-        let log_pages = count_log(&mut conn).map_err(sql)?;
-        let checkpointer =
-            Checkpointer::start(writing(&file).map_err(sql)?).map_err(StoreOpenError::Thread)?;
+        let log_pages = count_log_pages(&mut conn).map_err(sql)?;
+        let checkpointer = Checkpointer::start(open_read_write(&file).map_err(sql)?)
+            .map_err(StoreOpenError::Thread)?;
         let connections = (0..options.readers.max(1))
-            .map(|_| reading(&file))
+            .map(|_| open_read_only(&file))
             .collect::<Result<_, _>>()
             .map_err(sql)?;
 
-        // From here on nothing but the start of a thread can fail, and each ends when its handle is dropped.
+        // From here on only starting a thread can fail, and each thread ends when its handle is
+        // dropped.
         let meter = Arc::new(StoreMeter::default());
         let writer = Writer::start(conn, log_pages, checkpointer, folder, Arc::clone(&meter))
             .map_err(StoreOpenError::Thread)?;
@@ -155,29 +156,29 @@ impl SqliteStore {
     }
 }
 
-fn writing(file: &Path) -> rusqlite::Result<Connection> {
+fn open_read_write(file: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = prepared(file, flags)?;
-    // Off, because the checkpointer does it: a commit must not be the one that pays for those before it.
+    let conn = connect(file, flags)?;
+    // Off, because the checkpointer does it: a commit must not pay for the commits before it.
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
     conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
-    conn.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
-    // A commit is synced to the disk before it is answered: it survives a loss of power.
+    conn.pragma_update_and_check(None, "journal_size_limit", MAX_LOG_BYTES, |_| Ok(()))?;
+    // A commit is synced before it is acknowledged: it survives a power failure.
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "foreign_keys", true)?;
     Ok(conn)
 }
 
-fn reading(file: &Path) -> rusqlite::Result<Connection> {
-    prepared(
+fn open_read_only(file: &Path) -> rusqlite::Result<Connection> {
+    connect(
         file,
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )
 }
 
-fn prepared(file: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+fn connect(file: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let conn = Connection::open_with_flags(file, flags)?;
-    conn.busy_timeout(PATIENCE)?;
+    conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(conn)
 }
@@ -189,8 +190,8 @@ fn limit(conn: &Connection, max_size: Option<u64>) -> rusqlite::Result<()> {
     conn.pragma_update_and_check(None, "max_page_count", pages.max(1), |_| Ok(()))
 }
 
-/// Has SQLite tell after every commit how many pages wait in the log.
-fn count_log(conn: &mut Connection) -> rusqlite::Result<Arc<AtomicUsize>> {
+/// Counts the pages in the log after every commit.
+fn count_log_pages(conn: &mut Connection) -> rusqlite::Result<Arc<AtomicUsize>> {
     let pages = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&pages);
     conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, n| {

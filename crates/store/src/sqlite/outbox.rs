@@ -1,4 +1,5 @@
-//! The letters: the last messages about jobs, until somebody has taken them and for a while after.
+//! Outbox messages: the last webhook of each job, until it is delivered or given up, and for a
+//! while after that. The table is called `letters`.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -10,26 +11,26 @@ use tidegate_core::{Account, JobId};
 use super::error::DbError;
 use super::{columns, jobs, rows};
 
-pub(super) fn keep(conn: &Connection, letter: &OutboxMessage) -> Result<(), DbError> {
+pub(super) fn insert(conn: &Connection, message: &OutboxMessage) -> Result<(), DbError> {
     let mut statement = conn.prepare_cached(
         "INSERT INTO letters (id, account, job, hook, created_at, attempts, next_at, model) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
     )?;
     let number = statement.insert(params![
-        letter.id,
-        columns::account_text(&letter.account),
-        letter.job.as_str(),
-        columns::json_text(&letter.hook)?,
-        columns::micros(letter.created_at),
-        letter.attempts,
-        columns::micros(letter.next_at),
-        letter.model,
+        message.id,
+        columns::account_text(&message.account),
+        message.job.as_str(),
+        columns::json_text(&message.hook)?,
+        columns::micros(message.created_at),
+        message.attempts,
+        columns::micros(message.next_at),
+        message.model,
     ])?;
     conn.prepare_cached("INSERT INTO bodies (number, body) VALUES (?, ?)")?
-        .execute(params![number, &letter.body[..]])?;
+        .execute(params![number, &message.body[..]])?;
     Ok(())
 }
 
-pub(super) fn to_be_sent(
+pub(super) fn pending(
     conn: &Connection,
     after: u64,
     limit: usize,
@@ -40,16 +41,16 @@ pub(super) fn to_be_sent(
          WHERE l.settled_at IS NULL AND l.number > ? ORDER BY l.number LIMIT ?",
     )?;
     let found = statement.query(params![jobs::number(after), jobs::count(limit)])?;
-    Ok(rows::take_some(
+    Ok(rows::take_up_to(
         found,
         limit,
-        |row| Ok((row.get(9)?, letter(row)?)),
-        |(_, letter)| letter.body.len(),
+        |row| Ok((row.get(9)?, message(row)?)),
+        |(_, message)| message.body.len(),
     )?
     .0)
 }
 
-fn letter(row: &Row<'_>) -> Result<OutboxMessage, DbError> {
+fn message(row: &Row<'_>) -> Result<OutboxMessage, DbError> {
     Ok(OutboxMessage {
         id: row.get(0)?,
         account: columns::account(&row.get::<_, String>(1)?)?,
@@ -63,7 +64,11 @@ fn letter(row: &Row<'_>) -> Result<OutboxMessage, DbError> {
     })
 }
 
-pub(super) fn tried(conn: &Connection, id: &str, tried: &SendOutcome) -> Result<(), DbError> {
+pub(super) fn record_attempt(
+    conn: &Connection,
+    id: &str,
+    tried: &SendOutcome,
+) -> Result<(), DbError> {
     match tried {
         SendOutcome::Retry(next) => conn
             .prepare_cached("UPDATE letters SET attempts = attempts + 1, next_at = ? WHERE id = ? AND settled_at IS NULL")?
@@ -93,12 +98,12 @@ pub(super) fn settled(
     ])?;
     let mut letters = Vec::new();
     while let Some(row) = found.next()? {
-        letters.push(old(row)?);
+        letters.push(settled_message(row)?);
     }
     Ok(letters)
 }
 
-fn old(row: &Row<'_>) -> Result<SettledMessage, DbError> {
+fn settled_message(row: &Row<'_>) -> Result<SettledMessage, DbError> {
     Ok(SettledMessage {
         id: row.get(0)?,
         account: columns::account(&row.get::<_, String>(1)?)?,
@@ -131,18 +136,18 @@ pub(super) fn reopen(
     if row.get::<_, Option<i64>>(9)?.is_none() {
         return Ok(Reopened::StillToBeSent);
     }
-    let letter = OutboxMessage {
+    let message = OutboxMessage {
         next_at: at,
-        ..letter(row)?
+        ..message(row)?
     };
     let mut statement = conn.prepare_cached(
         "UPDATE letters SET settled_at = NULL, given_up = NULL, next_at = ? WHERE id = ?",
     )?;
     statement.execute(params![columns::micros(at), id])?;
-    Ok(Reopened::Message(Box::new(letter)))
+    Ok(Reopened::Message(Box::new(message)))
 }
 
-/// Settled letters that are too old.
+/// Deletes messages that were settled before a time.
 pub(super) fn forget(
     conn: &Connection,
     settled_before: Timestamp,
@@ -154,7 +159,7 @@ pub(super) fn forget(
     Ok(())
 }
 
-/// Settled letters about the job with this number.
+/// Deletes settled messages about the job with this number.
 pub(super) fn remove_about(conn: &Connection, number: i64) -> Result<(), DbError> {
     let mut statement = conn.prepare_cached(
         "DELETE FROM letters WHERE settled_at IS NOT NULL AND job = (SELECT id FROM jobs WHERE number = ?1)

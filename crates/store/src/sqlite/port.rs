@@ -1,4 +1,4 @@
-//! The ports, as calls of the writer and of the readers.
+//! Implements the ports with calls of the writer and of the reader pool.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -12,14 +12,14 @@ use tidegate_core::{Account, JobId};
 
 use super::{SqliteStore, documents, jobs, list, outbox, summaries};
 
-/// What a change writes besides what it carries, near enough.
-const SMALL: usize = 512;
+/// Roughly how many bytes a change writes besides its payload.
+const OVERHEAD: usize = 512;
 
 #[async_trait]
 impl Store for SqliteStore {
     async fn insert(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
         self.writer
-            .change(SMALL + spec.input.len(), move |conn| {
+            .change(OVERHEAD + spec.input.len(), move |conn| {
                 jobs::insert(conn, &spec)
             })
             .await
@@ -27,7 +27,7 @@ impl Store for SqliteStore {
 
     async fn replace(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
         self.writer
-            .change(SMALL + spec.input.len(), move |conn| {
+            .change(OVERHEAD + spec.input.len(), move |conn| {
                 jobs::replace(conn, &spec)
             })
             .await
@@ -41,14 +41,14 @@ impl Store for SqliteStore {
     ) -> Result<Option<u32>, StoreError> {
         let (account, id) = (account.clone(), id.clone());
         self.writer
-            .change(SMALL, move |conn| jobs::begin(conn, &account, &id, at))
+            .change(OVERHEAD, move |conn| jobs::begin(conn, &account, &id, at))
             .await
     }
 
     async fn ask_cancel(&self, account: &Account, id: &JobId) -> Result<bool, StoreError> {
         let (account, id) = (account.clone(), id.clone());
         self.writer
-            .change(SMALL, move |conn| jobs::ask_cancel(conn, &account, &id))
+            .change(OVERHEAD, move |conn| jobs::ask_cancel(conn, &account, &id))
             .await
     }
 
@@ -61,24 +61,26 @@ impl Store for SqliteStore {
     async fn get(&self, account: &Account, id: &JobId) -> Result<Option<JobRecord>, StoreError> {
         let (account, id) = (account.clone(), id.clone());
         self.readers
-            .ask(move |conn| jobs::get(conn, &account, &id))
+            .read(move |conn| jobs::get(conn, &account, &id))
             .await
     }
 
     async fn list(&self, query: JobQuery) -> Result<Page<JobRecord>, StoreError> {
-        self.readers.ask(move |conn| list::page(conn, &query)).await
+        self.readers
+            .read(move |conn| list::page(conn, &query))
+            .await
     }
 
     async fn recent(&self, wanted: JobFilter) -> Result<Vec<JobSummary>, StoreError> {
         self.readers
-            .ask(move |conn| summaries::recent(conn, &wanted))
+            .read(move |conn| summaries::recent(conn, &wanted))
             .await
     }
 
     async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, JobRecord)>, StoreError> {
         let found = self
             .readers
-            .ask(move |conn| jobs::open(conn, after, limit))
+            .read(move |conn| jobs::open(conn, after, limit))
             .await?;
         Ok(found
             .into_iter()
@@ -88,7 +90,7 @@ impl Store for SqliteStore {
 
     async fn remove_data(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError> {
         self.writer
-            .change(SMALL * limit.min(SMALL), move |conn| {
+            .change(OVERHEAD * limit.min(OVERHEAD), move |conn| {
                 jobs::remove_data(conn, over_before, limit)
             })
             .await
@@ -96,7 +98,7 @@ impl Store for SqliteStore {
 
     async fn forget(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError> {
         self.writer
-            .change(SMALL * limit.min(SMALL), move |conn| {
+            .change(OVERHEAD * limit.min(OVERHEAD), move |conn| {
                 jobs::forget(conn, over_before, limit)
             })
             .await
@@ -109,18 +111,20 @@ impl Store for SqliteStore {
     ) -> Result<Vec<(u64, OutboxMessage)>, StoreError> {
         let found = self
             .readers
-            .ask(move |conn| outbox::to_be_sent(conn, after, limit))
+            .read(move |conn| outbox::pending(conn, after, limit))
             .await?;
         Ok(found
             .into_iter()
-            .map(|(number, letter)| (number.unsigned_abs(), letter))
+            .map(|(number, message)| (number.unsigned_abs(), message))
             .collect())
     }
 
     async fn record_attempt(&self, id: &str, tried: SendOutcome) -> Result<(), StoreError> {
         let id = id.to_owned();
         self.writer
-            .change(SMALL, move |conn| outbox::tried(conn, &id, &tried))
+            .change(OVERHEAD, move |conn| {
+                outbox::record_attempt(conn, &id, &tried)
+            })
             .await
     }
 
@@ -131,7 +135,7 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Vec<SettledMessage>, StoreError> {
         self.readers
-            .ask(move |conn| outbox::settled(conn, account.as_ref(), job.as_ref(), limit))
+            .read(move |conn| outbox::settled(conn, account.as_ref(), job.as_ref(), limit))
             .await
     }
 
@@ -143,7 +147,7 @@ impl Store for SqliteStore {
     ) -> Result<Reopened, StoreError> {
         let id = id.to_owned();
         self.writer
-            .change(SMALL, move |conn| {
+            .change(OVERHEAD, move |conn| {
                 outbox::reopen(conn, &id, account.as_ref(), at)
             })
             .await
@@ -152,63 +156,68 @@ impl Store for SqliteStore {
 
 fn size(finish: &JobFinish) -> usize {
     let output = finish.completion.output.as_ref().map_or(0, Bytes::len);
-    let letter = finish.letter.as_ref().map_or(0, |letter| letter.body.len());
-    SMALL + output + finish.completion.logs.len() + letter
+    let message = finish
+        .letter
+        .as_ref()
+        .map_or(0, |message| message.body.len());
+    OVERHEAD + output + finish.completion.logs.len() + message
 }
 
 #[async_trait]
 impl Documents for SqliteStore {
-    async fn put(&self, shelf: &str, name: &str, json: Bytes) -> Result<(), StoreError> {
-        let (shelf, name) = (shelf.to_owned(), name.to_owned());
+    async fn put(&self, namespace: &str, name: &str, json: Bytes) -> Result<(), StoreError> {
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
         self.writer
-            .change(SMALL + json.len(), move |conn| {
-                documents::put(conn, &shelf, &name, &json)
+            .change(OVERHEAD + json.len(), move |conn| {
+                documents::put(conn, &namespace, &name, &json)
             })
             .await
     }
 
-    async fn put_new(&self, shelf: &str, name: &str, json: Bytes) -> Result<Bytes, StoreError> {
-        let (shelf, name) = (shelf.to_owned(), name.to_owned());
+    async fn put_new(&self, namespace: &str, name: &str, json: Bytes) -> Result<Bytes, StoreError> {
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
         self.writer
-            .change(SMALL + json.len(), move |conn| {
-                documents::put_new(conn, &shelf, &name, &json)
+            .change(OVERHEAD + json.len(), move |conn| {
+                documents::put_new(conn, &namespace, &name, &json)
             })
             .await
     }
 
     async fn swap(
         &self,
-        shelf: &str,
+        namespace: &str,
         name: &str,
         was: &Bytes,
         json: Bytes,
     ) -> Result<bool, StoreError> {
-        let (shelf, name, was) = (shelf.to_owned(), name.to_owned(), was.clone());
+        let (namespace, name, was) = (namespace.to_owned(), name.to_owned(), was.clone());
         self.writer
-            .change(SMALL + json.len(), move |conn| {
-                documents::swap(conn, &shelf, &name, &was, &json)
+            .change(OVERHEAD + json.len(), move |conn| {
+                documents::swap(conn, &namespace, &name, &was, &json)
             })
             .await
     }
 
-    async fn fetch(&self, shelf: &str, name: &str) -> Result<Option<Bytes>, StoreError> {
-        let (shelf, name) = (shelf.to_owned(), name.to_owned());
+    async fn fetch(&self, namespace: &str, name: &str) -> Result<Option<Bytes>, StoreError> {
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
         self.readers
-            .ask(move |conn| documents::fetch(conn, &shelf, &name))
+            .read(move |conn| documents::fetch(conn, &namespace, &name))
             .await
     }
 
-    async fn remove(&self, shelf: &str, name: &str) -> Result<bool, StoreError> {
-        let (shelf, name) = (shelf.to_owned(), name.to_owned());
+    async fn remove(&self, namespace: &str, name: &str) -> Result<bool, StoreError> {
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
         self.writer
-            .change(SMALL, move |conn| documents::remove(conn, &shelf, &name))
+            .change(OVERHEAD, move |conn| {
+                documents::remove(conn, &namespace, &name)
+            })
             .await
     }
 
-    async fn all(&self, shelf: &str, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
-        let (shelf, prefix) = (shelf.to_owned(), prefix.to_owned());
+    async fn all(&self, namespace: &str, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
+        let (namespace, prefix) = (namespace.to_owned(), prefix.to_owned());
         self.readers
-            .ask(move |conn| documents::all(conn, &shelf, &prefix))
+            .read(move |conn| documents::all(conn, &namespace, &prefix))
             .await
     }
 }

@@ -1,7 +1,7 @@
-//! The readers: a few threads with a connection each that answer questions.
+//! The reader pool: threads with a read-only connection each.
 //!
-//! They are not tokio's threads for blocking work: those may all be busy with slow files, and to look at a job
-//! must stay quick then.
+//! They are not tokio's blocking threads: those may all be busy with slow files, and reading a job
+//! must stay fast.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -13,15 +13,15 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::error::DbError;
 
-/// How many questions wait at most; more wait outside.
+/// How many reads can be queued; further callers wait for a permit.
 const INBOX: usize = 256;
 
 type ReadTask = Box<dyn FnOnce(&mut Connection) + Send>;
 
-/// The handle. Dropping it waits for the answers that are being made, and for the end of the threads.
+/// The handle of the threads. Dropping it waits for running reads and for the end of the threads.
 pub(super) struct ReaderPool {
     inbox: Option<mpsc::Sender<ReadTask>>,
-    places: Semaphore,
+    permits: Semaphore,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -31,39 +31,39 @@ impl ReaderPool {
         let rx = Arc::new(Mutex::new(rx));
         let mut readers = Self {
             inbox: Some(inbox),
-            places: Semaphore::new(INBOX),
+            permits: Semaphore::new(INBOX),
             threads: Vec::new(),
         };
         for conn in connections {
             let rx = Arc::clone(&rx);
             let thread = std::thread::Builder::new()
                 .name("store-reader".to_owned())
-                .spawn(move || answer_all(&rx, conn))?;
+                .spawn(move || run_tasks(&rx, conn))?;
             readers.threads.push(thread);
         }
         Ok(readers)
     }
 
-    /// Answers from one state of the database, the newest.
-    pub(super) async fn ask<T, F>(&self, work: F) -> Result<T, StoreError>
+    /// Runs `work` on a consistent snapshot of the latest state.
+    pub(super) async fn read<T, F>(&self, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, DbError> + Send + 'static,
     {
-        let _place = self.places.acquire().await.map_err(|_| gone())?;
+        let _permit = self.permits.acquire().await.map_err(|_| stopped())?;
         let (tx, answer) = oneshot::channel();
         let task: ReadTask = Box::new(move |conn| {
             if !tx.is_closed() {
-                // The caller may go away meanwhile.
-                tx.send(in_one_state(conn, work)).ok();
+                // The caller may have been dropped meanwhile.
+                tx.send(in_snapshot(conn, work)).ok();
             }
         });
         self.inbox
             .as_ref()
-            .ok_or_else(gone)?
+            .ok_or_else(stopped)?
             .send(task)
-            .map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+            .map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
     }
 }
 
@@ -71,19 +71,20 @@ impl Drop for ReaderPool {
     fn drop(&mut self) {
         self.inbox = None;
         for thread in self.threads.drain(..) {
-            // A panic of the thread was printed already; nobody is left to be told.
+            // A panic of the thread has been printed already.
             thread.join().ok();
         }
     }
 }
 
-fn gone() -> StoreError {
-    StoreError::Unavailable("its readers have stopped; restart the server".to_owned())
+fn stopped() -> StoreError {
+    StoreError::Unavailable("the reader threads have stopped; restart the server".to_owned())
 }
 
-fn answer_all(rx: &Mutex<mpsc::Receiver<ReadTask>>, mut conn: Connection) {
+fn run_tasks(rx: &Mutex<mpsc::Receiver<ReadTask>>, mut conn: Connection) {
     loop {
-        // One thread waits for the next task, the others wait for the lock: which of them it is does not matter.
+        // One thread waits for the next task, and the others wait for the lock. The order does not
+        // matter.
         let task = rx.lock().unwrap_or_else(PoisonError::into_inner).recv();
         match task {
             Ok(task) => task(&mut conn),
@@ -92,10 +93,10 @@ fn answer_all(rx: &Mutex<mpsc::Receiver<ReadTask>>, mut conn: Connection) {
     }
 }
 
-fn in_one_state<T>(
+fn in_snapshot<T>(
     conn: &mut Connection,
     work: impl FnOnce(&Connection) -> Result<T, DbError>,
 ) -> Result<T, StoreError> {
-    let state = conn.transaction().map_err(DbError::from)?;
-    Ok(work(&state)?)
+    let snapshot = conn.transaction().map_err(DbError::from)?;
+    Ok(work(&snapshot)?)
 }

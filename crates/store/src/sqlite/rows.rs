@@ -1,4 +1,4 @@
-//! Rows of jobs as records.
+//! Reads job records from rows.
 
 use bytes::Bytes;
 use rusqlite::Row;
@@ -8,7 +8,7 @@ use tidegate_core::record::{Api, Completion, JobRecord, JobSpec, Target};
 use super::columns;
 use super::error::DbError;
 
-/// What is read of a job, in this order, with the rest of the statement.
+/// A `SELECT` of all columns of a record, in this order, followed by the rest of the statement.
 macro_rules! record_of {
     ($($rest:tt)*) => {
         concat!(
@@ -22,19 +22,19 @@ macro_rules! record_of {
 }
 pub(super) use record_of;
 
-/// What stands for an input that was removed.
+/// The input of a job whose data was removed.
 const NO_INPUT: &[u8] = b"{}";
-/// An answer with many rows ends when it has become this large: it is held in memory.
-pub(super) const ANSWER_BYTES: usize = 16 << 20;
+/// A result with many rows ends after this many bytes, because it is held in memory.
+pub(super) const MAX_RESULT_BYTES: usize = 16 << 20;
 
-/// A record with its number.
+/// A record with its job number.
 pub(super) type NumberedRecord = (i64, JobRecord);
 
 /// Reads a row of [`record_of`].
 pub(super) fn record(row: &Row<'_>) -> Result<NumberedRecord, DbError> {
     let number = row.get(0)?;
     let read = read(row);
-    // Without the number nobody would find the row.
+    // The number identifies the row in the error.
     read.map(|record| (number, record))
         .map_err(|fault| match fault {
             DbError::Corrupt(what) => DbError::Corrupt(format!("job number {number}: {what}")),
@@ -107,8 +107,8 @@ fn completion(row: &Row<'_>) -> Result<Option<Completion>, DbError> {
     }))
 }
 
-/// How much memory a record takes, near enough.
-pub(super) fn weight(record: &JobRecord) -> usize {
+/// Roughly how many bytes of memory a record uses.
+pub(super) fn approx_size(record: &JobRecord) -> usize {
     let completion = record.completion.as_ref().map_or(0, |completion| {
         completion.output.as_ref().map_or(0, Bytes::len) + completion.logs.len()
     });
@@ -125,21 +125,21 @@ fn timestamp(row: &Row<'_>, column: usize) -> Result<Option<jiff::Timestamp>, Db
         .transpose()
 }
 
-/// Takes rows until there are `limit`, or until they have become too large for one answer; and whether some were
-/// left out. Ask for one more than `limit` to have that right.
-pub(super) fn take_some<T>(
+/// Reads up to `limit` rows, fewer if they are large, and returns whether more exist. The statement
+/// must select at least one row more than `limit`.
+pub(super) fn take_up_to<T>(
     mut rows: rusqlite::Rows<'_>,
     limit: usize,
     read: impl Fn(&Row<'_>) -> Result<T, DbError>,
-    weight: impl Fn(&T) -> usize,
+    approx_size: impl Fn(&T) -> usize,
 ) -> Result<(Vec<T>, bool), DbError> {
     let (mut items, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
-        if items.len() == limit || bytes >= ANSWER_BYTES {
+        if items.len() == limit || bytes >= MAX_RESULT_BYTES {
             return Ok((items, true));
         }
         let item = read(row)?;
-        bytes += weight(&item);
+        bytes += approx_size(&item);
         items.push(item);
     }
     Ok((items, false))

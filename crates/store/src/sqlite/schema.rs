@@ -1,6 +1,6 @@
-//! The layout of the database, and the steps to it from every earlier one.
+//! The layout of the database and its migrations.
 //!
-//! A step is never changed once it was released: a change of the layout is a new step at the end of [`STEPS`].
+//! A released migration never changes: a new layout is a new entry at the end of [`STEPS`].
 
 use std::path::Path;
 
@@ -8,10 +8,10 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use super::open::StoreOpenError;
 
-/// `tide`, to tell our databases from others.
+/// `tide`: the application id of our databases.
 const APPLICATION: u32 = 0x7469_6465;
 
-/// From the layout with the number of its place to the one after.
+/// The migrations; the one at index `n` leads from layout `n` to `n + 1`.
 const STEPS: &[&str] = &[
     include_str!("schema/1.sql"),
     include_str!("schema/2.sql"),
@@ -20,12 +20,12 @@ const STEPS: &[&str] = &[
     include_str!("schema/5.sql"),
 ];
 
-/// Brings the database to the newest layout, one transaction per step.
+/// Migrates the database to the latest layout, one transaction per step.
 pub(super) fn migrate(conn: &mut Connection, file: &Path) -> Result<(), StoreOpenError> {
     migrate_by(STEPS, conn, file)
 }
 
-/// As [`migrate`], with these steps.
+/// Like [`migrate`], with other steps.
 pub(super) fn migrate_by(
     steps: &[&str],
     conn: &mut Connection,
@@ -73,7 +73,7 @@ fn layout(conn: &Connection) -> rusqlite::Result<u32> {
     conn.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// An empty file becomes ours; one with tables must say that it is.
+/// An empty file is accepted; a file with tables must have our application id.
 fn is_ours(conn: &Connection, layout: u32) -> rusqlite::Result<bool> {
     let application: u32 = conn.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let tables: u32 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;

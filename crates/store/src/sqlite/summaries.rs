@@ -1,4 +1,4 @@
-//! Jobs of all accounts in a few words, for operators. What is large is not read.
+//! Summaries of jobs of all accounts, for operators. Inputs and outputs are not read.
 
 use rusqlite::{Connection, Row, params};
 use tidegate_core::JobId;
@@ -8,7 +8,7 @@ use tidegate_core::store::JobFilter;
 use super::error::DbError;
 use super::{columns, jobs};
 
-/// An empty text stands for anything; the statuses are parted and surrounded by commas.
+/// NULL matches everything. The statuses are separated and surrounded by commas.
 const RECENT: &str = "SELECT id, account, kind, model, version, deployment, face, status, created_at, started_at, completed_at
      FROM jobs
      WHERE (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR id = ?2) AND (?3 IS NULL OR model = ?3)

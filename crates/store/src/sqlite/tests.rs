@@ -1,4 +1,4 @@
-//! What SQLite's store promises beyond the suite of all backends.
+//! Tests of the SQLite backend beyond the conformance suite.
 
 mod open;
 mod size_limits;

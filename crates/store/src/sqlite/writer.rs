@@ -1,9 +1,9 @@
-//! The writer: the one thread that changes the database.
+//! The writer: the only thread that changes the database.
 //!
-//! It takes all that waits, does it in one transaction, commits with one sync, and answers. It never waits for
-//! more to come: while one commit is on its way to the disk, the next ones gather in the inbox. A change that
-//! cannot be done fails alone; a commit that cannot be done fails all that was in it, and the next one is tried
-//! as if nothing had been.
+//! It takes all queued changes, applies them in one transaction, commits with one sync, and
+//! replies. It never waits for more changes: they queue up during a commit. A change that fails is
+//! rolled back alone. A commit that fails fails all of its changes; the next commit is independent
+//! of it.
 
 use std::io;
 use std::sync::Arc;
@@ -19,17 +19,18 @@ use super::checkpoint::Checkpointer;
 use super::data_dir::LockedDataDir;
 use super::error::DbError;
 
-/// How many changes wait in the inbox. When it is full, callers wait for a place.
+/// How many changes can be queued; further callers wait.
 const INBOX: usize = 1024;
-/// The largest transaction: in changes, and in bytes.
-const BATCH: usize = 512;
-const BATCH_BYTES: usize = 32 << 20;
-/// From this many pages in the log on (4 MiB), the checkpointer is called after a commit.
-const TIDY_PAGES: usize = 1024;
-/// From this many on (16 MiB) the checkpointer, which works beside us, cannot keep up; we stop for a moment.
-const LOG_PAGES: usize = 4096;
+/// The largest transaction, in changes and in bytes.
+const MAX_BATCH: usize = 512;
+const MAX_BATCH_BYTES: usize = 32 << 20;
+/// From this many pages in the log (4 MiB), the writer asks for a checkpoint after a commit.
+const CHECKPOINT_PAGES: usize = 1024;
+/// From this many pages (16 MiB), the checkpointer cannot keep up, and the writer runs a checkpoint
+/// itself.
+const MAX_LOG_PAGES: usize = 4096;
 
-/// The handle. Dropping it waits for what was given, and for the end of the thread.
+/// The handle of the thread. Dropping it waits for queued changes and for the end of the thread.
 pub(super) struct Writer {
     inbox: Option<mpsc::Sender<Box<dyn Change>>>,
     thread: Option<JoinHandle<()>>,
@@ -55,7 +56,7 @@ impl Writer {
             .name("store-writer".to_owned())
             .spawn(move || {
                 writer_thread.run();
-                drop(folder); // Only now may another server have it.
+                drop(folder); // Releases the lock for the next server.
             })?;
         Ok(Self {
             inbox: Some(inbox),
@@ -63,8 +64,8 @@ impl Writer {
         })
     }
 
-    /// Does `work` in a transaction; returns when it is on the disk. `work` may be called again when the
-    /// transaction that it was part of did not succeed. `bytes` is about how much it writes.
+    /// Runs `work` in a transaction and returns when it is durable. `work` may be called again if
+    /// its transaction fails. `bytes` is roughly how much it writes.
     pub(super) async fn change<T, F>(&self, bytes: usize, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -77,9 +78,9 @@ impl Writer {
             result: None,
             tx,
         };
-        let inbox = self.inbox.as_ref().ok_or_else(gone)?;
-        inbox.send(Box::new(change)).await.map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+        let inbox = self.inbox.as_ref().ok_or_else(stopped)?;
+        inbox.send(Box::new(change)).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
     }
 }
 
@@ -87,21 +88,21 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.inbox = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was printed already; nobody is left to be told.
+            // A panic of the thread has been printed already.
             thread.join().ok();
         }
     }
 }
 
-fn gone() -> StoreError {
-    StoreError::Unavailable("its writer has stopped; restart the server".to_owned())
+fn stopped() -> StoreError {
+    StoreError::Unavailable("the writer thread has stopped; restart the server".to_owned())
 }
 
-/// A change on its way: work, its result, and who wants to know.
+/// A queued change: the work, its result and the channel of its caller.
 trait Change: Send {
     fn bytes(&self) -> usize;
     fn apply(&mut self, conn: &Connection) -> Result<(), StoreError>;
-    fn answer(self: Box<Self>, committed: Result<(), StoreError>);
+    fn reply(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
 struct PendingChange<T, F> {
@@ -121,16 +122,16 @@ impl<T: Send, F: FnMut(&Connection) -> Result<T, DbError> + Send> Change for Pen
         Ok(())
     }
 
-    fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
+    fn reply(self: Box<Self>, committed: Result<(), StoreError>) {
         let Self { result, tx, .. } = *self;
-        let answer = committed.and_then(|()| result.ok_or_else(gone));
-        // The caller may have gone away; what it change for is done all the same.
+        let answer = committed.and_then(|()| result.ok_or_else(stopped));
+        // The caller may have been dropped; the change is committed all the same.
         tx.send(answer).ok();
     }
 }
 
 struct WriterThread {
-    // Dropped before the connection: the last one to be closed empties the log.
+    // Dropped before `conn`: the last connection to close truncates the log.
     checkpointer: Checkpointer,
     conn: Connection,
     log_pages: Arc<AtomicUsize>,
@@ -141,16 +142,16 @@ struct WriterThread {
 impl WriterThread {
     fn run(mut self) {
         while let Some(first) = self.rx.blocking_recv() {
-            let batch = self.gather(first);
-            self.serve(batch);
-            self.keep_log_short();
+            let batch = self.collect_batch(first);
+            self.commit_batch(batch);
+            self.limit_log();
         }
     }
 
-    fn gather(&mut self, first: Box<dyn Change>) -> Vec<Box<dyn Change>> {
+    fn collect_batch(&mut self, first: Box<dyn Change>) -> Vec<Box<dyn Change>> {
         let mut bytes = first.bytes();
         let mut batch = vec![first];
-        while batch.len() < BATCH && bytes < BATCH_BYTES {
+        while batch.len() < MAX_BATCH && bytes < MAX_BATCH_BYTES {
             let Ok(change) = self.rx.try_recv() else {
                 break;
             };
@@ -160,7 +161,7 @@ impl WriterThread {
         batch
     }
 
-    fn serve(&mut self, mut batch: Vec<Box<dyn Change>>) {
+    fn commit_batch(&mut self, mut batch: Vec<Box<dyn Change>>) {
         let began = Instant::now();
         let committed = self.commit(&mut batch);
         self.meter
@@ -169,22 +170,22 @@ impl WriterThread {
         self.meter.commit_changes.observe(batch.len() as f64);
         let outcomes = match committed {
             Ok(outcomes) => outcomes,
-            Err(StoreError::Full(_)) => self.squeeze(&mut batch),
+            Err(StoreError::Full(_)) => self.commit_one_by_one(&mut batch),
             Err(error) => {
-                tracing::warn!(%error, changes = batch.len(), "the store could not commit");
+                tracing::warn!(%error, changes = batch.len(), "failed to commit");
                 vec![Err(error); batch.len()]
             }
         };
         for (change, outcome) in batch.into_iter().zip(outcomes) {
-            change.answer(outcome);
+            change.reply(outcome);
         }
     }
 
-    /// Commits what still finds room: the log may be the one that takes it, and the end of a job is small and
-    /// must not fail because a large input came with it.
-    fn squeeze(&self, batch: &mut [Box<dyn Change>]) -> Vec<Result<(), StoreError>> {
-        tracing::warn!("the disk of the store is full");
-        self.checkpointer.empty(&self.conn);
+    /// Commits the changes one by one when the disk is full, after truncating the log: the end of a
+    /// job is small and must not fail because of a large input in the same batch.
+    fn commit_one_by_one(&self, batch: &mut [Box<dyn Change>]) -> Vec<Result<(), StoreError>> {
+        tracing::warn!("disk is full");
+        self.checkpointer.truncate_log(&self.conn);
         batch
             .iter_mut()
             .map(|change| self.commit_alone(change))
@@ -197,39 +198,41 @@ impl WriterThread {
             .unwrap_or(Ok(()))
     }
 
-    /// All of these in one transaction; what became of each, or why none of them came true.
+    /// Applies the changes in one transaction. Returns the result of each, or the error that rolled
+    /// back all of them.
     fn commit(
         &self,
         changes: &mut [Box<dyn Change>],
     ) -> Result<Vec<Result<(), StoreError>>, StoreError> {
-        self.say("BEGIN IMMEDIATE")?;
+        self.execute("BEGIN IMMEDIATE")?;
         let outcomes = changes
             .iter_mut()
             .map(|change| self.apply(change.as_mut()))
             .collect::<Result<_, _>>();
-        let committed = outcomes.and_then(|outcomes| self.say("COMMIT").map(|()| outcomes));
+        let committed = outcomes.and_then(|outcomes| self.execute("COMMIT").map(|()| outcomes));
         if committed.is_err() && !self.conn.is_autocommit() {
-            // If this fails as well, the next `BEGIN` says so.
-            self.say("ROLLBACK").ok();
+            // If this fails too, the next `BEGIN` reports it.
+            self.execute("ROLLBACK").ok();
         }
         committed
     }
 
-    /// One change, undone alone if it fails. The outer error means that the whole transaction is lost.
+    /// Applies one change in a savepoint. The outer error means that the whole transaction is
+    /// rolled back.
     fn apply(&self, change: &mut dyn Change) -> Result<Result<(), StoreError>, StoreError> {
-        self.say("SAVEPOINT one")?;
+        self.execute("SAVEPOINT one")?;
         let outcome = change.apply(&self.conn);
         match &outcome {
             Ok(()) => {}
-            // SQLite gives up the transaction by itself when the disk fails in the middle of it.
+            // SQLite rolls back the transaction by itself if the disk fails during it.
             Err(error) if self.conn.is_autocommit() => return Err(error.clone()),
-            Err(_) => self.say("ROLLBACK TO one")?,
+            Err(_) => self.execute("ROLLBACK TO one")?,
         }
-        self.say("RELEASE one")?;
+        self.execute("RELEASE one")?;
         Ok(outcome)
     }
 
-    fn say(&self, sql: &str) -> Result<(), StoreError> {
+    fn execute(&self, sql: &str) -> Result<(), StoreError> {
         let done = self
             .conn
             .prepare_cached(sql)
@@ -237,13 +240,14 @@ impl WriterThread {
         done.map(drop).map_err(|error| DbError::from(error).into())
     }
 
-    /// Mostly the checkpointer does it while we go on; but as long as we add to the log it cannot begin anew, so when it has become long we do the last bit ourselves.
-    fn keep_log_short(&self) {
+    /// Usually the checkpointer moves the pages concurrently. But the log cannot restart while the
+    /// writer appends to it, so the writer checkpoints a long log itself.
+    fn limit_log(&self) {
         let pages = self.log_pages.load(Ordering::Relaxed);
-        if pages >= LOG_PAGES {
-            self.checkpointer.tidy(&self.conn);
-        } else if pages >= TIDY_PAGES {
-            self.checkpointer.poke();
+        if pages >= MAX_LOG_PAGES {
+            self.checkpointer.run_passive(&self.conn);
+        } else if pages >= CHECKPOINT_PAGES {
+            self.checkpointer.request();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The suite of every place for the bytes of files.
+//! The conformance suite on every blob backend.
 
 mod folder {
     use std::path::PathBuf;

@@ -7,20 +7,20 @@ use tempfile::TempDir;
 use tidegate_store::conformance::durability;
 use tidegate_store::{SqliteOptions, SqliteStore};
 
-/// Set for the child only: where its store is, and which run it is.
+/// Set for the child process only: the folder of its store, and the number of the run.
 const FOLDER: &str = "STORE_TEST_FOLDER";
 const RUN: &str = "STORE_TEST_RUN";
 const ROUNDS: usize = 8;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_acknowledged_survives_a_kill() {
+async fn acknowledged_changes_survive_a_kill() {
     let folder = TempDir::new().unwrap();
     let mut acknowledged = Vec::new();
     for run in 0..ROUNDS {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args([
             "--exact",
-            "durability::the_child_of_the_test_above",
+            "durability::child_of_the_kill_test",
             "--nocapture",
         ]);
         child.env(FOLDER, folder.path()).env(RUN, run.to_string());
@@ -31,9 +31,9 @@ async fn what_was_acknowledged_survives_a_kill() {
     }
 }
 
-/// Does its work only when it was started by the test above.
+/// Does nothing unless the test above started it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_child_of_the_test_above() {
+async fn child_of_the_kill_test() {
     let (Ok(folder), Ok(run)) = (std::env::var(FOLDER), std::env::var(RUN)) else {
         return;
     };

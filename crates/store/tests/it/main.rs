@@ -1,4 +1,4 @@
-//! The promises of the store, kept by SQLite.
+//! The contract of the store on its backends.
 
 mod blobs;
 mod durability;

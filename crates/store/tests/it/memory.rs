@@ -1,4 +1,4 @@
-//! What the suite asks of documents, of those in memory.
+//! The conformance suite for documents on the documents in memory.
 
 use std::sync::Arc;
 

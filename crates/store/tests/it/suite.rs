@@ -1,4 +1,4 @@
-//! The suite of every backend.
+//! The conformance suite on SQLite.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Opening: what is made, and what is refused.
+//! Opening: files and permissions, and the errors.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +23,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[tokio::test]
-async fn nobody_else_can_read_what_is_kept() {
+async fn files_are_private() {
     let parent = TempDir::new().unwrap();
     let folder = parent.path().join("new/data");
     let store = open(&folder).unwrap();
@@ -37,7 +37,7 @@ async fn nobody_else_can_read_what_is_kept() {
 }
 
 #[test]
-fn a_file_that_others_could_read_is_closed_to_them() {
+fn permissions_of_an_existing_file_are_restricted() {
     let (folder, store) = fresh();
     drop(store);
     let file = folder.path().join("tidegate.db");
@@ -48,7 +48,7 @@ fn a_file_that_others_could_read_is_closed_to_them() {
 }
 
 #[test]
-fn a_second_server_is_told_who_has_the_folder() {
+fn a_second_server_gets_the_process_that_uses_the_folder() {
     let (folder, store) = fresh();
     let refused = open(folder.path()).unwrap_err();
     assert!(
@@ -63,7 +63,7 @@ fn a_second_server_is_told_who_has_the_folder() {
 }
 
 #[tokio::test]
-async fn what_was_kept_is_there_when_it_is_opened_again() {
+async fn data_is_there_after_reopening() {
     let (folder, store) = fresh();
     store.insert(full_spec("a")).await.unwrap();
     drop(store);
@@ -83,7 +83,7 @@ fn a_folder_that_cannot_be_written_is_named() {
     let parent = TempDir::new().unwrap();
     let file = parent.path().join("file");
     fs::write(&file, "").unwrap();
-    // Nobody can make files in /sys, not even root.
+    // Not even root can create files in /sys.
     for folder in [
         &file,
         &file.join("below"),
@@ -100,7 +100,7 @@ fn a_folder_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn what_is_no_database_of_ours_is_left_alone() {
+fn a_foreign_file_is_not_changed() {
     let garbage = TempDir::new().unwrap();
     let file = garbage.path().join("tidegate.db");
     fs::write(&file, "garbage ".repeat(1000)).unwrap();
@@ -144,7 +144,7 @@ fn a_newer_layout_is_refused_with_both_numbers() {
 }
 
 #[test]
-fn a_step_that_fails_leaves_the_layout_before_it() {
+fn a_failed_migration_leaves_the_layout_before_it() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("db");
     let mut conn = Connection::open(&file).unwrap();
@@ -159,7 +159,7 @@ fn a_step_that_fails_leaves_the_layout_before_it() {
     assert_eq!(
         failed.to_string(),
         format!(
-            "cannot bring the database `{}` from layout 2 to 3; it was left as it is",
+            "cannot migrate the database `{}` from layout 2 to 3; it is unchanged",
             file.display()
         )
     );
@@ -175,7 +175,7 @@ fn a_step_that_fails_leaves_the_layout_before_it() {
 }
 
 #[test]
-fn steps_are_taken_once() {
+fn migrations_run_once() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("db");
     let mut conn = Connection::open(&file).unwrap();
@@ -190,7 +190,7 @@ fn steps_are_taken_once() {
 }
 
 #[test]
-fn a_database_without_room_is_told_as_full() {
+fn a_full_disk_during_migration_is_reported_as_full() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("db");
     let mut conn = Connection::open(&file).unwrap();

@@ -1,4 +1,4 @@
-//! When there is no room, and how long the log becomes.
+//! A full disk, the size of the log, and the size of results.
 
 use bytes::Bytes;
 use tidegate_core::Status;
@@ -17,7 +17,7 @@ fn large(name: &str, bytes: usize) -> JobSpec {
 }
 
 #[tokio::test]
-async fn a_full_store_says_so_and_works_again_when_there_is_room() {
+async fn a_full_store_reports_it_and_works_again_after_space_is_freed() {
     let (_folder, store) = fresh_with(&SqliteOptions {
         max_size: Some(4 << 20),
         ..SqliteOptions::default()
@@ -36,12 +36,12 @@ async fn a_full_store_says_so_and_works_again_when_there_is_room() {
     assert_eq!(
         store.get(&ann(), &id(&format!("{kept}"))).await.unwrap(),
         None,
-        "the refused one left nothing"
+        "a refused insert leaves nothing"
     );
     assert_eq!(get(&store, "small").await.status, Status::Queued);
     assert!(
         store.finish(finish("small", 0, 1)).await.unwrap(),
-        "small things still fit"
+        "small changes still fit"
     );
 
     assert!(store.finish(finish("0", 0, 1)).await.unwrap());
@@ -53,7 +53,7 @@ async fn a_full_store_says_so_and_works_again_when_there_is_room() {
 }
 
 #[tokio::test]
-async fn a_large_change_without_room_does_not_fail_the_small_ones_beside_it() {
+async fn a_large_change_on_a_full_disk_does_not_fail_small_ones_in_its_batch() {
     let (_folder, store) = fresh_with(&SqliteOptions {
         max_size: Some(2 << 20),
         ..SqliteOptions::default()
@@ -72,7 +72,7 @@ async fn a_large_change_without_room_does_not_fail_the_small_ones_beside_it() {
 }
 
 #[tokio::test]
-async fn the_log_does_not_grow_with_what_was_written() {
+async fn the_log_is_bounded() {
     let (folder, store) = fresh();
     let log = folder.path().join("tidegate.db-wal");
     let mut longest = 0;
@@ -84,7 +84,7 @@ async fn the_log_does_not_grow_with_what_was_written() {
 }
 
 #[tokio::test]
-async fn an_answer_ends_before_it_is_too_large() {
+async fn a_result_is_bounded_in_bytes() {
     let (_folder, store) = fresh();
     for n in 0..6 {
         store.insert(large(&format!("{n}"), 8 << 20)).await.unwrap();

@@ -1,4 +1,4 @@
-//! How SQLite does what we ask.
+//! Query plans, pragmas and corrupt rows.
 
 use rusqlite::Connection;
 use tidegate_core::store::{Store, StoreError};
@@ -18,11 +18,11 @@ fn plan(conn: &Connection, sql: &str) -> String {
 }
 
 #[tokio::test]
-async fn lists_walk_the_index_from_their_place_on() {
+async fn lists_use_the_index_from_their_position() {
     let (_folder, store) = fresh();
     let plans = store
         .readers
-        .ask(|conn| Ok([OLDER, NEWER, ANY_OLDER, ANY_NEWER].map(|sql| (sql, plan(conn, sql)))))
+        .read(|conn| Ok([OLDER, NEWER, ANY_OLDER, ANY_NEWER].map(|sql| (sql, plan(conn, sql)))))
         .await
         .unwrap();
     for (sql, plan) in plans {
@@ -50,7 +50,7 @@ async fn commits_are_synced() {
 }
 
 #[tokio::test]
-async fn a_row_that_we_did_not_write_is_corrupt_and_named() {
+async fn a_corrupt_row_is_reported_with_its_number() {
     let (_folder, store) = fresh();
     store.insert(spec("a")).await.unwrap();
     store

@@ -1,4 +1,4 @@
-//! The writer: many changes in one commit, and what happens when one of them, or all, fail.
+//! The writer: many changes in one commit, and failures of one or all of them.
 
 use std::pin::Pin;
 use std::sync::mpsc;
@@ -11,13 +11,14 @@ use super::super::error::DbError;
 use super::fresh;
 use crate::conformance::samples::*;
 
-type Holding<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + 'a>>;
+type HeldWriter<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + 'a>>;
 
-/// Holds the writer until the sender is dropped, so that what is asked meanwhile comes into one batch.
-async fn hold(store: &SqliteStore) -> (mpsc::Sender<()>, Holding<'_>) {
+/// Blocks the writer until the sender is dropped, so that changes queued meanwhile are in one
+/// batch.
+async fn hold(store: &SqliteStore) -> (mpsc::Sender<()>, HeldWriter<'_>) {
     let (started, has_started) = mpsc::channel();
     let (release, released) = mpsc::channel();
-    let mut holding: Holding<'_> = Box::pin(store.writer.change(0, move |_| {
+    let mut holding: HeldWriter<'_> = Box::pin(store.writer.change(0, move |_| {
         started.send(()).ok();
         released.recv().ok();
         Ok(())
@@ -27,11 +28,11 @@ async fn hold(store: &SqliteStore) -> (mpsc::Sender<()>, Holding<'_>) {
     (release, holding)
 }
 
-/// Lets a call be sent, and does not wait for its answer.
+/// Polls a call once, so that it is sent, without waiting for its result.
 async fn begin<T>(call: &mut Pin<Box<dyn Future<Output = T> + '_>>) {
     tokio::select! {
         biased;
-        _ = call => panic!("nobody can have answered yet"),
+        _ = call => panic!("no reply is possible yet"),
         () = std::future::ready(()) => {}
     }
 }
@@ -41,9 +42,9 @@ fn commits(conn: &Connection) -> Result<u32, DbError> {
 }
 
 #[tokio::test]
-async fn what_waits_is_committed_together() {
+async fn queued_changes_are_committed_together() {
     let (folder, store) = fresh();
-    // Another connection sees how often the database was changed by others.
+    // `data_version` of another connection counts commits.
     let watcher = Connection::open(folder.path().join("tidegate.db")).unwrap();
     let (release, holding) = hold(&store).await;
     let before = commits(&watcher).unwrap();
@@ -62,21 +63,21 @@ async fn what_waits_is_committed_together() {
 }
 
 #[tokio::test]
-async fn a_change_that_cannot_be_kept_fails_alone() {
+async fn a_change_that_fails_is_rolled_back_alone() {
     let (_folder, store) = fresh();
     for name in ["a", "b"] {
         store.insert(spec(name)).await.unwrap();
     }
-    let with_letter = |name: &str| {
+    let with_message = |name: &str| {
         let mut end = finish(name, 0, 1);
-        end.letter = Some(letter("the same", name, 1));
+        end.letter = Some(message("the same", name, 1));
         end
     };
     let (release, holding) = hold(&store).await;
     let (held, first, twice, other, ()) = tokio::join!(
         holding,
-        store.finish(with_letter("a")),
-        store.finish(with_letter("b")),
+        store.finish(with_message("a")),
+        store.finish(with_message("b")),
         store.insert(spec("c")),
         async { drop(release) }
     );
@@ -87,12 +88,12 @@ async fn a_change_that_cannot_be_kept_fails_alone() {
     assert_eq!(
         get(&store, "b").await,
         queued(spec("b")),
-        "the end without its letter did not happen"
+        "the end without its message did not happen"
     );
 }
 
 #[tokio::test]
-async fn a_transaction_that_is_lost_fails_all_of_it_and_nothing_after() {
+async fn a_failed_transaction_fails_all_of_its_changes_and_no_later_one() {
     let (_folder, store) = fresh();
     let (release, holding) = hold(&store).await;
     // What SQLite does by itself when the disk fails.
@@ -123,7 +124,7 @@ async fn a_transaction_that_is_lost_fails_all_of_it_and_nothing_after() {
 }
 
 #[tokio::test]
-async fn a_caller_that_went_away_stops_nobody() {
+async fn a_dropped_caller_does_not_affect_others() {
     let (_folder, store) = fresh();
     let (release, holding) = hold(&store).await;
     let mut abandoned: Pin<Box<dyn Future<Output = _>>> = Box::pin(store.insert(spec("a")));
