@@ -16,14 +16,14 @@ use tidegate_core::{Account, JobId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Queues in memory. Clones share them.
+/// QueueSet in memory. Clones share them.
 #[derive(Clone, Default)]
 pub struct MemoryQueue {
-    queues: Arc<Mutex<Queues>>,
+    queues: Arc<Mutex<QueueSet>>,
 }
 
 #[derive(Default)]
-struct Queues {
+struct QueueSet {
     queues: HashMap<QueueName, ModelQueue>,
     /// Entries by deadline, on the monotonic clock; entries with the same deadline by their number.
     deadlines: BTreeMap<(Instant, u64), (QueueName, QueueEntry)>,
@@ -31,7 +31,7 @@ struct Queues {
     last_number: u64,
 }
 
-impl Queues {
+impl QueueSet {
     fn next_number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
@@ -64,7 +64,7 @@ impl Queues {
 }
 
 impl MemoryQueue {
-    fn with<R>(&self, f: impl FnOnce(&mut Queues) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut QueueSet) -> R) -> R {
         f(&mut self.queues.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

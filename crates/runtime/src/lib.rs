@@ -7,13 +7,13 @@
 //! stored jobs or of webhooks.
 
 mod child;
+mod child_stats;
 mod launch_config;
 mod load_limit;
 mod model_state;
 mod observer;
 mod on_demand;
 mod oom;
-mod process_stats;
 mod reaper;
 mod runtime;
 mod schema;

@@ -13,7 +13,7 @@ use tidegate_ipc::control::Ready;
 use tokio::sync::Notify;
 
 use crate::child::process::ChildProcess;
-use crate::process_stats::{ProcessStats, memory_of};
+use crate::child_stats::{ChildStats, memory_of};
 use crate::slots::PoolCount;
 
 /// The state of a model. The supervisor writes it; the runtime and the APIs read it.
@@ -29,7 +29,7 @@ pub(crate) struct ModelState {
 struct Inner {
     children: Vec<ChildState>,
     /// One entry per child.
-    stats: Vec<ProcessStats>,
+    stats: Vec<ChildStats>,
     setup: SetupReport,
     schema: Option<Arc<Bytes>>,
     /// The schema as read from the model's code, known before the model is loaded.
@@ -69,7 +69,7 @@ impl ModelState {
         };
         let inner = Inner {
             children: (0..children).map(|_| ChildState::Starting).collect(),
-            stats: (0..children).map(|_| ProcessStats::new()).collect(),
+            stats: (0..children).map(|_| ChildStats::new()).collect(),
             setup,
             schema: None,
             description: None,

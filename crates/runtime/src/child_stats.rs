@@ -9,7 +9,7 @@ use crate::model_state::ChildState;
 const MAX_REASON: usize = 2000;
 
 /// Facts about one child and about its predecessors with the same number.
-pub(crate) struct ProcessStats {
+pub(crate) struct ChildStats {
     pid: Option<u32>,
     /// When the present state began.
     since: Timestamp,
@@ -19,7 +19,7 @@ pub(crate) struct ProcessStats {
     last_end: Option<String>,
 }
 
-impl ProcessStats {
+impl ChildStats {
     pub(crate) fn new() -> Self {
         Self {
             pid: None,
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn stats_include_the_predecessors_of_a_child() {
-        let mut stats = ProcessStats::new();
+        let mut stats = ChildStats::new();
         stats.started(7);
         stats.ready(2);
         let status = stats.status(0, &ChildState::Starting, &[7, 8]);
