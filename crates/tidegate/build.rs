@@ -1,4 +1,4 @@
-//! Notes the commit and the time of the build, for `--version` and the health report.
+//! Records the commit and the time of the build, for `--version` and the health check.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ fn main() {
     println!("cargo::rerun-if-changed=../../.git/HEAD");
     println!("cargo::rerun-if-changed=../../.git/logs/HEAD");
     println!("cargo::rerun-if-env-changed=TIDEGATE_BUILD_COMMIT");
-    // A wheel is built from a copy without the repository, so whoever makes it may say the commit.
+    // A wheel is built from a copy without the repository, so the build script sets the commit.
     let commit = std::env::var("TIDEGATE_BUILD_COMMIT")
         .ok()
         .or_else(|| output("git", &["rev-parse", "--short=12", "HEAD"]));

@@ -263,7 +263,7 @@ class TestTokensFile:
         else:
             file.write_text(file.read_text() + broken)
         server.signal(signal.SIGHUP)
-        wait_until(lambda: "could not be read again" in server.log(), "the complaint")
+        wait_until(lambda: "failed to reload" in server.log(), "the complaint")
         assert server.get("/", headers=auth(token)).status == 200
         assert "line 2" in server.log() or broken is None
 

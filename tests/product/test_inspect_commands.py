@@ -192,23 +192,23 @@ class TestMistakes:
     def test_no_server_there(self, command):
         ended = run(None, *command, url="http://127.0.0.1:9")
         assert ended.returncode == 1
-        assert "no server answers at http://127.0.0.1:9" in ended.stderr
+        assert "no server responds at http://127.0.0.1:9" in ended.stderr
         assert "tidegate serve" in ended.stderr and "--url" in ended.stderr
 
     @COMMANDS
     def test_no_token_and_a_wrong_one(self, start_server, command):
         server = start_server("echo", env=TOKENS)
         missing = run(server, *command)
-        assert (missing.returncode, "wants a token" in missing.stderr) == (64, True)
+        assert (missing.returncode, "a token is required" in missing.stderr) == (64, True)
         wrong = run(server, *command, token="wrong-0123456789abcdef")
-        assert (wrong.returncode, "does not know the token" in wrong.stderr) == (64, True)
+        assert (wrong.returncode, "the token is invalid" in wrong.stderr) == (64, True)
         assert "TIDEGATE_API_TOKEN" in wrong.stderr
 
     @pytest.mark.parametrize("command", [["logs", "nobody-made-it"], ["cancel", "nobody-made-it"]])
     def test_an_unknown_job(self, shared_server, command):
         ended = run(shared_server("echo"), *command)
         assert ended.returncode == 1
-        assert "knows no job `nobody-made-it`" in ended.stderr and "ps --all" in ended.stderr
+        assert "has no job `nobody-made-it`" in ended.stderr and "ps --all" in ended.stderr
 
     def test_an_invalid_url_is_an_error(self):
         ended = run(None, "ps", url="localhost:5000")
@@ -218,7 +218,7 @@ class TestMistakes:
     def test_another_server(self, receiver):
         ended = run(None, "ps", url=receiver.url)
         assert ended.returncode == 1
-        assert "does not speak like a tidegate" in ended.stderr
+        assert "did not respond like a tidegate server" in ended.stderr
 
 
 def test_following_ends_when_the_server_exits(start_server, gate):
@@ -229,4 +229,4 @@ def test_following_ends_when_the_server_exits(start_server, gate):
     server.signal(signal.SIGKILL)
     ended = finished(process)
     assert ended.returncode == 1
-    assert "no server answers" in ended.stderr
+    assert "no server responds" in ended.stderr

@@ -237,7 +237,7 @@ def test_a_version_that_does_not_load_does_not_replace_one_that_works(start_serv
     (server.directory / "one" / "predict.py").write_text(
         "raise RuntimeError('broken')\n" + SAY.format(word="uno ")
     )
-    wait_until(lambda: "the version before stays" in server.log(), "the complaint")
+    wait_until(lambda: "keeping the current version" in server.log(), "the complaint")
     assert "broken" in server.log()
     assert version(server, "local/one") == before
     assert say(server, "local/one") == "one x"

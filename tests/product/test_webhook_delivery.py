@@ -75,7 +75,7 @@ def test_the_secrets_file_is_reloaded_on_sighup(start_server, receiver, tmp_path
     assert signed_by(OLD)
     file.write_text("not a secret\n")
     server.signal(signal.SIGHUP)
-    wait_until(lambda: "could not be read again" in server.log(), "the failure in the log")
+    wait_until(lambda: "failed to reload" in server.log(), "the failure in the log")
     assert signed_by(OLD), "the old secrets stay when the new ones cannot be read"
     assert "not a secret" not in server.log()
     file.write_text(f"{NEW}\n")

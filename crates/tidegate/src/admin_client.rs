@@ -1,4 +1,4 @@
-//! A server that runs, as the commands that look at it see it.
+//! The client of the admin API, for the commands that inspect a running server.
 
 use std::path::Path;
 
@@ -12,20 +12,20 @@ use crate::cli::ConnectArgs;
 use crate::secrets;
 use crate::usage_error::UsageError;
 
-/// Stands for nobody's account in the server's paths.
-const NOBODY: &str = "~";
+/// The anonymous account in the paths of the admin API.
+const ANONYMOUS: &str = "~";
 
-const LIKE_THIS: &str = "give it like --url http://127.0.0.1:5000";
+const URL_HINT: &str = "give a URL such as --url http://127.0.0.1:5000";
 
-/// A server that runs somewhere.
+/// A client of one server.
 pub(crate) struct AdminClient {
     base: Url,
     token: Option<String>,
     client: Client,
-    sought: ServerKind,
+    kind: ServerKind,
 }
 
-/// What is to be there.
+/// Which command starts the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServerKind {
     Server,
@@ -39,7 +39,7 @@ pub(crate) struct JobList {
     pub(crate) scope: String,
 }
 
-/// A job in a few words.
+/// A job in a list.
 #[derive(Debug, Deserialize)]
 pub(crate) struct JobRow {
     pub(crate) account: Option<String>,
@@ -57,50 +57,51 @@ struct ErrorBody {
 }
 
 impl AdminClient {
-    pub(crate) fn of(args: &ConnectArgs) -> anyhow::Result<Self> {
+    pub(crate) fn new(args: &ConnectArgs) -> anyhow::Result<Self> {
         let usage = |error: &dyn std::fmt::Display| {
             UsageError::new(format!(
                 "`{}` is not the URL of a server: {error}",
                 args.url
             ))
         };
-        let base = Url::parse(&args.url).map_err(|error| usage(&error).hint(LIKE_THIS))?;
+        let base = Url::parse(&args.url).map_err(|error| usage(&error).hint(URL_HINT))?;
         if !matches!(base.scheme(), "http" | "https") {
-            return Err(usage(&"it does not begin with http:// or https://")
-                .hint(LIKE_THIS)
+            return Err(usage(&"it does not start with http:// or https://")
+                .hint(URL_HINT)
                 .into());
         }
         Ok(Self {
             base,
             token: token(args.token_file.as_deref())?,
             client: Client::new(Config::default()),
-            sought: ServerKind::Server,
+            kind: ServerKind::Server,
         })
     }
 
-    /// A server with endpoints.
+    /// A client of a `tidegate platform`.
     pub(crate) fn platform(args: &ConnectArgs) -> anyhow::Result<Self> {
         Ok(Self {
-            sought: ServerKind::Platform,
-            ..Self::of(args)?
+            kind: ServerKind::Platform,
+            ..Self::new(args)?
         })
     }
 
-    /// Whether it is told who we are.
-    pub(crate) fn knows_us(&self) -> bool {
+    /// Whether requests carry a token.
+    pub(crate) fn has_token(&self) -> bool {
         self.token.is_some()
     }
 
-    /// Reads something.
+    /// Sends a GET request, and parses the response.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &[&str],
         query: &[(&str, &str)],
     ) -> anyhow::Result<T> {
-        serde_json::from_slice(&self.call(path, query, None).await?).with_context(|| self.strange())
+        serde_json::from_slice(&self.call(path, query, None).await?)
+            .with_context(|| self.unexpected_response())
     }
 
-    /// The same, without looking into it.
+    /// Sends a GET request, and returns the body.
     pub(crate) async fn get_raw(
         &self,
         path: &[&str],
@@ -109,14 +110,14 @@ impl AdminClient {
         self.call(path, query, None).await
     }
 
-    /// Has something done.
+    /// Sends a POST request without a body.
     pub(crate) async fn post(&self, path: &[&str]) -> anyhow::Result<()> {
         self.call(path, &[], Some(Bytes::from_static(b"{}")))
             .await
             .map(drop)
     }
 
-    /// Has something done that needs to be described, and reads the answer.
+    /// Sends a POST request with a JSON body, and parses the response.
     pub(crate) async fn post_json<T: DeserializeOwned>(
         &self,
         path: &[&str],
@@ -124,10 +125,10 @@ impl AdminClient {
     ) -> anyhow::Result<T> {
         let body = Bytes::from(serde_json::to_vec(body)?);
         serde_json::from_slice(&self.call(path, &[], Some(body)).await?)
-            .with_context(|| self.strange())
+            .with_context(|| self.unexpected_response())
     }
 
-    /// The one job with this id.
+    /// Finds the job with this id.
     pub(crate) async fn find(&self, id: &str, account: Option<&str>) -> anyhow::Result<JobRow> {
         let mut query = vec![("id", id)];
         query.extend(account.map(|account| ("account", account)));
@@ -138,24 +139,24 @@ impl AdminClient {
                 let owners: Vec<&str> = jobs
                     .iter()
                     .chain([&last])
-                    .map(|job| job.account.as_deref().unwrap_or(NOBODY))
+                    .map(|job| job.account.as_deref().unwrap_or(ANONYMOUS))
                     .collect();
                 let usage = UsageError::new(format!(
                     "several accounts have a job `{id}`: {}",
                     owners.join(", ")
                 ));
-                Err(usage.hint("say whose is meant with --account NAME").into())
+                Err(usage.hint("select the account with --account NAME").into())
             }
             (None, _) => {
-                let whose = if scope == "account" && self.knows_us() {
+                let scope = if scope == "account" && self.has_token() {
                     " of your account"
                 } else {
                     ""
                 };
-                let usage = UsageError::new(format!("{} knows no job `{id}`{whose}", self.base))
-                    .transient();
+                let usage =
+                    UsageError::new(format!("{} has no job `{id}`{scope}", self.base)).transient();
                 Err(usage
-                    .hint("`tidegate ps --all` lists those that it knows")
+                    .hint("`tidegate ps --all` lists the jobs of the server")
                     .into())
             }
         }
@@ -168,54 +169,54 @@ impl AdminClient {
         body: Option<Bytes>,
     ) -> anyhow::Result<Bytes> {
         let url = self.at(path, query)?;
-        let answered = self.client.fetch(&url, self.token.as_deref(), body).await;
-        let (status, body) = answered.map_err(|error| {
-            let start = match self.sought {
+        let response = self.client.fetch(&url, self.token.as_deref(), body).await;
+        let (status, body) = response.map_err(|error| {
+            let start = match self.kind {
                 ServerKind::Server => "tidegate serve DIR",
                 ServerKind::Platform => "tidegate platform",
             };
             let hint =
-                format!("start one with `{start}`, or say where it is with --url or TIDEGATE_URL");
+                format!("start one with `{start}`, or set its address with --url or TIDEGATE_URL");
             anyhow!(error).context(
-                UsageError::new(format!("no server answers at {}", self.base))
+                UsageError::new(format!("no server responds at {}", self.base))
                     .transient()
                     .hint(hint),
             )
         })?;
-        let said = serde_json::from_slice::<ErrorBody>(&body)
+        let error = serde_json::from_slice::<ErrorBody>(&body)
             .map(|refused| refused.error)
             .ok();
-        match (status.as_u16(), said) {
+        match (status.as_u16(), error) {
             (200..300, _) => Ok(body),
             (401, _) => {
                 let why = if self.token.is_some() {
-                    "it does not know the token"
+                    "the token is invalid"
                 } else {
-                    "it wants a token"
+                    "a token is required"
                 };
-                let usage = UsageError::new(format!("{} does not let us in: {why}", self.base));
+                let usage = UsageError::new(format!("access to {} denied: {why}", self.base));
                 Err(usage
-                    .hint("set TIDEGATE_API_TOKEN, or give --token-file FILE")
+                    .hint("set TIDEGATE_API_TOKEN or --token-file FILE")
                     .into())
             }
             (403, Some(error)) => Err(UsageError::new(format!(
-                "{} does not allow it: {error}",
+                "{} refused the request: {error}",
                 self.base
             ))
-            .hint("use the token of an administrator")
+            .hint("use an admin token")
             .into()),
-            (404, Some(error)) if self.sought == ServerKind::Platform => {
-                let hint = "`tidegate endpoints list` shows the endpoints that there are; only a `tidegate platform` has some";
+            (404, Some(error)) if self.kind == ServerKind::Platform => {
+                let hint = "`tidegate endpoints list` lists the endpoints; only a `tidegate platform` has endpoints";
                 Err(UsageError::new(error).transient().hint(hint).into())
             }
             (_, Some(error)) => bail!("{error}"),
-            (_, None) => bail!("{} ({status})", self.strange()),
+            (_, None) => bail!("{} ({status})", self.unexpected_response()),
         }
     }
 
-    fn strange(&self) -> String {
+    fn unexpected_response(&self) -> String {
         format!(
-            "what answers at {} does not speak like a tidegate of this version",
+            "the server at {} did not respond like a tidegate server of this version",
             self.base
         )
     }
@@ -225,9 +226,7 @@ impl AdminClient {
         let segments = url.path_segments_mut().map(|mut segments| {
             segments.pop_if_empty().extend(path);
         });
-        segments.map_err(|()| {
-            UsageError::new(format!("`{}` cannot be extended by a path", self.base))
-        })?;
+        segments.map_err(|()| UsageError::new(format!("`{}` cannot have a path", self.base)))?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
@@ -236,19 +235,19 @@ impl AdminClient {
 }
 
 impl JobRow {
-    /// Its account as the server's paths name it.
+    /// Its account in the paths of the admin API.
     pub(crate) fn owner(&self) -> &str {
-        self.account.as_deref().unwrap_or(NOBODY)
+        self.account.as_deref().unwrap_or(ANONYMOUS)
     }
 }
 
-/// What we show to be let in, if anything.
+/// The token from the file or from the environment.
 pub(crate) fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
-    let (place, text) = match file {
+    let (source, text) = match file {
         Some(file) => {
             let bad = |error| {
                 UsageError::new(format!(
-                    "the token file `{}` cannot be read: {error}",
+                    "failed to read the token file `{}`: {error}",
                     file.display()
                 ))
             };
@@ -265,7 +264,7 @@ pub(crate) fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     let token = text.trim();
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(
-            UsageError::new(format!("{place} does not hold one token and nothing else")).into(),
+            UsageError::new(format!("{source} must contain one token and nothing else")).into(),
         );
     }
     Ok(Some(token.to_owned()))

@@ -1,4 +1,4 @@
-//! The text of a `cog.yaml`, as far as running a model needs it.
+//! Parses the parts of `cog.yaml` that are needed to run a model.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::usage_error::UsageError;
 
-/// The parts of `cog.yaml` that matter when a model runs; the others are for building images.
+/// The keys of `cog.yaml` that are needed to run a model; the others are for building images.
 #[derive(Debug, Default, Deserialize)]
 #[serde(expecting = "keys and values like `predict: \"predict.py:Predictor\"`")]
 pub(crate) struct CogYaml {
@@ -16,7 +16,7 @@ pub(crate) struct CogYaml {
     pub(crate) train: Option<String>,
     pub(crate) concurrency: Option<ConcurrencySetting>,
     pub(crate) environment: Option<EnvironmentSetting>,
-    /// What the model's image is called, and so the model.
+    /// The name of the image, from which the model gets its name.
     pub(crate) image: Option<String>,
 }
 
@@ -33,27 +33,30 @@ pub(crate) enum EnvironmentSetting {
     Map(std::collections::BTreeMap<String, serde_yaml_ng::Value>),
 }
 
-/// Reads the text of `file`.
+/// Parses the text of `file`.
 pub(crate) fn parse(file: &Path, text: &str) -> anyhow::Result<CogYaml> {
     if text.trim().is_empty() {
         return Ok(CogYaml::default());
     }
     serde_yaml_ng::from_str(text).map_err(|error| {
-        let place = error.location().map_or_else(String::new, |at| format!(":{}:{}", at.line(), at.column()));
-        UsageError::new(format!("{}{place}: {error}", file.display()))
-            .hint("the keys that are read are predict, run, train, concurrency.max, environment and image")
+        let location = error.location().map_or_else(String::new, |at| format!(":{}:{}", at.line(), at.column()));
+        UsageError::new(format!("{}{location}: {error}", file.display()))
+            .hint("tidegate reads the keys predict, run, train, concurrency.max, environment and image")
             .into()
     })
 }
 
-/// The variables that `file` sets.
+/// The environment variables of `file`.
 pub(crate) fn environment(
     environment: Option<EnvironmentSetting>,
     file: &Path,
 ) -> anyhow::Result<Vec<(OsString, OsString)>> {
     let variable = |name: &str, value: &str, entry: &str| {
         if !can_be_set(name, value) {
-            let message = format!("{}: `environment` has the entry {entry:?}", file.display());
+            let message = format!(
+                "{}: invalid entry {entry:?} in `environment`",
+                file.display()
+            );
             return Err(UsageError::new(message)
                 .hint("write it as `NAME=value`")
                 .into());
@@ -79,12 +82,13 @@ pub(crate) fn environment(
     }
 }
 
-/// Whether a process can have the variable: starting one with another fails without a word about it.
+/// Whether a process can have the variable. With an invalid one, its start would fail without an
+/// explanation.
 fn can_be_set(name: &str, value: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0')
 }
 
-/// A value as it was written: people do not quote numbers.
+/// A value as text: users do not quote numbers.
 fn scalar(value: &serde_yaml_ng::Value) -> String {
     match value {
         serde_yaml_ng::Value::String(text) => text.clone(),

@@ -1,20 +1,20 @@
-//! The variables that Cog's users know, and one that Runpod's know, read here and nowhere else.
+//! Reads the environment variables of Cog, and one of Runpod. No other file reads them.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::secrets;
 
-/// What the environment says in Cog's names.
+/// The environment variables of Cog.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CogEnv {
     /// `COG_PREDICT_TYPE_STUB`
     pub(crate) predictor_ref: Option<String>,
     /// `COG_TRAIN_TYPE_STUB`
     pub(crate) train_ref: Option<String>,
-    /// `COG_MAX_CONCURRENCY`; what is no positive number counts as one.
+    /// `COG_MAX_CONCURRENCY`; values that are not positive numbers mean 1.
     pub(crate) max_concurrency: Option<u32>,
-    /// `COG_SETUP_TIMEOUT`, whole seconds; zero and nonsense count as none.
+    /// `COG_SETUP_TIMEOUT`, whole seconds; zero and invalid values mean no limit.
     pub(crate) setup_timeout: Option<Duration>,
     /// `COG_THROTTLE_RESPONSE_INTERVAL`, seconds.
     pub(crate) throttle: Duration,
@@ -26,20 +26,21 @@ pub(crate) struct CogEnv {
     pub(crate) webhook_token: Option<String>,
     /// `TIDEGATE_WEBHOOK_SECRET`
     pub(crate) webhook_secret: Option<String>,
-    /// Where Kubernetes' probes look, when we are in Kubernetes.
+    /// The file that Kubernetes probes check, if the server runs in Kubernetes.
     pub(crate) ready_file: Option<PathBuf>,
     /// `RUST_LOG`, or `COG_LOG_LEVEL`
     pub(crate) log_filter: Option<String>,
     /// `LOG_FORMAT`
     pub(crate) log_format: Option<String>,
-    /// `RUNPOD_ENDPOINT_ID`, which scripts with a handler know.
+    /// `RUNPOD_ENDPOINT_ID`, for scripts with a handler.
     pub(crate) endpoint_id: Option<String>,
 }
 
-/// Secrets that sign webhooks. There is no flag for them: every user of a machine sees its command lines.
+/// The secrets that sign webhooks. They have no flag, because every user of a machine can read command
+/// lines.
 pub(crate) const WEBHOOK_SECRET: &str = "TIDEGATE_WEBHOOK_SECRET";
 
-/// Flags that other names in the environment stand for as well.
+/// The other environment variables of a flag.
 const OTHER_NAMES: [(&str, &[&str]); 4] = [
     ("concurrency", &["COG_MAX_CONCURRENCY"]),
     ("setup-timeout", &["COG_SETUP_TIMEOUT"]),
@@ -47,8 +48,8 @@ const OTHER_NAMES: [(&str, &[&str]); 4] = [
     ("log-format", &["LOG_FORMAT"]),
 ];
 
-/// Whether the environment says something about a flag in a name that is not ours.
-pub(crate) fn says(flag: &str) -> bool {
+/// Whether another environment variable of a flag is set.
+pub(crate) fn is_set(flag: &str) -> bool {
     let names = OTHER_NAMES
         .iter()
         .filter(|(ours, _)| *ours == flag)
@@ -67,34 +68,35 @@ impl CogEnv {
     }
 
     fn from(get: impl Fn(&str) -> Option<String>) -> Self {
-        let filled = |name: &str| get(name).filter(|value| !value.is_empty());
-        let throttle = filled("COG_THROTTLE_RESPONSE_INTERVAL").and_then(|text| text.parse().ok());
+        let non_empty = |name: &str| get(name).filter(|value| !value.is_empty());
+        let throttle =
+            non_empty("COG_THROTTLE_RESPONSE_INTERVAL").and_then(|text| text.parse().ok());
         Self {
-            predictor_ref: filled("COG_PREDICT_TYPE_STUB"),
-            train_ref: filled("COG_TRAIN_TYPE_STUB"),
-            max_concurrency: filled("COG_MAX_CONCURRENCY")
+            predictor_ref: non_empty("COG_PREDICT_TYPE_STUB"),
+            train_ref: non_empty("COG_TRAIN_TYPE_STUB"),
+            max_concurrency: non_empty("COG_MAX_CONCURRENCY")
                 .map(|text| text.parse().ok().filter(|n| *n > 0).unwrap_or(1)),
-            setup_timeout: filled("COG_SETUP_TIMEOUT")
+            setup_timeout: non_empty("COG_SETUP_TIMEOUT")
                 .and_then(|text| text.parse().ok())
                 .filter(|n| *n > 0)
                 .map(Duration::from_secs),
             throttle: throttle
                 .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
                 .unwrap_or(DEFAULT_THROTTLE),
-            stream_history: filled("COG_STREAM_HISTORY_CAPACITY")
+            stream_history: non_empty("COG_STREAM_HISTORY_CAPACITY")
                 .and_then(|text| text.parse().ok())
                 .unwrap_or(DEFAULT_HISTORY),
-            user_agent: filled("COG_USER_AGENT"),
-            webhook_token: filled("WEBHOOK_AUTH_TOKEN"),
-            webhook_secret: filled(WEBHOOK_SECRET),
-            ready_file: filled("KUBERNETES_SERVICE_HOST")
+            user_agent: non_empty("COG_USER_AGENT"),
+            webhook_token: non_empty("WEBHOOK_AUTH_TOKEN"),
+            webhook_secret: non_empty(WEBHOOK_SECRET),
+            ready_file: non_empty("KUBERNETES_SERVICE_HOST")
                 .map(|_| PathBuf::from("/var/run/cog/ready")),
-            log_filter: filled("RUST_LOG").or_else(|| {
-                filled("COG_LOG_LEVEL")
+            log_filter: non_empty("RUST_LOG").or_else(|| {
+                non_empty("COG_LOG_LEVEL")
                     .map(|level| level.to_ascii_lowercase().replace("warning", "warn"))
             }),
-            log_format: filled("LOG_FORMAT"),
-            endpoint_id: filled("RUNPOD_ENDPOINT_ID"),
+            log_format: non_empty("LOG_FORMAT"),
+            endpoint_id: non_empty("RUNPOD_ENDPOINT_ID"),
         }
     }
 }
@@ -113,17 +115,17 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_read_as_cog_reads_it() {
-        for nonsense in ["0", "-3", "many"] {
+    fn invalid_values_are_read_as_cog_reads_them() {
+        for invalid in ["0", "-3", "many"] {
             assert_eq!(
-                env(&[("COG_MAX_CONCURRENCY", nonsense)]).max_concurrency,
+                env(&[("COG_MAX_CONCURRENCY", invalid)]).max_concurrency,
                 Some(1),
-                "{nonsense}"
+                "{invalid}"
             );
             assert_eq!(
-                env(&[("COG_SETUP_TIMEOUT", nonsense)]).setup_timeout,
+                env(&[("COG_SETUP_TIMEOUT", invalid)]).setup_timeout,
                 None,
-                "{nonsense}"
+                "{invalid}"
             );
         }
         let bad = env(&[
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_means_zero_where_it_has_a_meaning() {
+    fn zero_is_a_valid_throttle_and_history() {
         let zero = env(&[
             ("COG_THROTTLE_RESPONSE_INTERVAL", "0"),
             ("COG_STREAM_HISTORY_CAPACITY", "0"),

@@ -1,8 +1,8 @@
-//! `--config FILE.toml`: flags in a file.
+//! `--config FILE.toml`: flags from a file.
 //!
-//! A key is a flag's name with `_` for `-`, and its value is read as the flag's is. What the file says takes the
-//! place of the flag's default, so the command line and the environment count more without further ado. One file
-//! may serve several commands: each takes what it has a flag for.
+//! A key is the name of a flag with `_` for `-`, and its value is parsed like the flag's. The value
+//! replaces the default of the flag, so the command line and the environment take precedence. One file
+//! can serve several commands: each reads the keys for which it has a flag.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -18,26 +18,26 @@ use crate::cli::Cli;
 use crate::compat;
 use crate::usage_error::UsageError;
 
-/// Reads the command line, and the file that it names. Help and mistakes on it are clap's to tell.
+/// Parses the command line, and the file that it names.
 pub(crate) fn read(arguments: &[OsString]) -> anyhow::Result<ArgMatches> {
     let mut matches = Cli::parser().try_get_matches_from(arguments)?;
     if let Some(path) = matches.get_one::<PathBuf>("config") {
-        let settings = ConfigFile::read(path)?;
-        let command = settings.as_defaults(Cli::parser(), &commands_of(&matches));
+        let file = ConfigFile::read(path)?;
+        let command = file.as_defaults(Cli::parser(), &command_path(&matches));
         matches = command.try_get_matches_from(arguments)?;
     }
     Ok(matches)
 }
 
-/// The command that was given, and the commands within it.
-fn commands_of(matches: &ArgMatches) -> Vec<String> {
-    let within = |(name, matches): (&str, &ArgMatches)| {
-        [vec![name.to_owned()], commands_of(matches)].concat()
+/// The command of the command line and its subcommand.
+fn command_path(matches: &ArgMatches) -> Vec<String> {
+    let nested = |(name, matches): (&str, &ArgMatches)| {
+        [vec![name.to_owned()], command_path(matches)].concat()
     };
-    matches.subcommand().map(within).unwrap_or_default()
+    matches.subcommand().map(nested).unwrap_or_default()
 }
 
-/// What a file says, checked.
+/// The validated entries of a file.
 #[derive(Debug)]
 struct ConfigFile(Vec<ConfigEntry>);
 
@@ -45,7 +45,7 @@ struct ConfigFile(Vec<ConfigEntry>);
 struct ConfigEntry {
     /// The flag's name.
     flag: String,
-    /// As they would stand on the command line.
+    /// The values as on the command line.
     values: Vec<String>,
 }
 
@@ -53,79 +53,80 @@ impl ConfigFile {
     fn read(path: &Path) -> Result<Self, UsageError> {
         let text = std::fs::read_to_string(path).map_err(|error| {
             UsageError::new(format!(
-                "the configuration `{}` cannot be read: {error}",
+                "failed to read the configuration file `{}`: {error}",
                 path.display()
             ))
-            .hint("name a file of UTF-8 text")
+            .hint("give the path of a TOML file in UTF-8")
         })?;
-        Self::parse(&text).map_err(|wrong| wrong.of(path, &text))
+        Self::parse(&text).map_err(|error| error.into_usage_error(path, &text))
     }
 
     fn parse(text: &str) -> Result<Self, ConfigError> {
-        let said: BTreeMap<Spanned<String>, Spanned<Value>> =
+        let entries: BTreeMap<Spanned<String>, Spanned<Value>> =
             toml::from_str(text).map_err(|error| ConfigError {
-                place: error.span().unwrap_or_default(),
-                what: error.message().to_owned(),
+                span: error.span().unwrap_or_default(),
+                problem: error.message().to_owned(),
                 hint: "write lines like `queue = 5` or `keep_for = \"1h\"`".to_owned(),
             })?;
         let known = Cli::parser();
-        said.into_iter()
-            .map(|(key, value)| setting(&known, key, value))
+        entries
+            .into_iter()
+            .map(|(key, value)| parse_entry(&known, key, value))
             .collect::<Result<_, _>>()
             .map(Self)
     }
 
-    /// The command with these as the defaults of its flags, and of those of the commands on the way to the one
-    /// that was given.
+    /// The command with these values as the defaults of its flags, and of the flags of the subcommands
+    /// in `commands`.
     fn as_defaults(&self, command: Command, commands: &[String]) -> Command {
-        let said = self.0.iter().filter(|setting| !compat::says(&setting.flag));
-        let command = said.fold(command, |command, setting| {
-            match find(&command, &setting.flag).map(|flag| flag.get_id().clone()) {
-                Some(id) => command.mut_arg(id, |flag| flag.default_values(setting.values.clone())),
+        let entries = self.0.iter().filter(|entry| !compat::is_set(&entry.flag));
+        let command = entries.fold(command, |command, entry| {
+            match find(&command, &entry.flag).map(|flag| flag.get_id().clone()) {
+                Some(id) => command.mut_arg(id, |flag| flag.default_values(entry.values.clone())),
                 None => command,
             }
         });
         match commands {
-            [name, within @ ..] => {
-                command.mut_subcommand(name, |command| self.as_defaults(command, within))
+            [name, nested @ ..] => {
+                command.mut_subcommand(name, |command| self.as_defaults(command, nested))
             }
             [] => command,
         }
     }
 }
 
-fn setting(
+fn parse_entry(
     known: &Command,
     key: Spanned<String>,
     value: Spanned<Value>,
 ) -> Result<ConfigEntry, ConfigError> {
     let name = key.get_ref();
     let unknown = |hint: String| ConfigError {
-        place: key.span(),
-        what: format!("there is no setting `{name}`"),
+        span: key.span(),
+        problem: format!("there is no setting `{name}`"),
         hint,
     };
     if name.contains('-') {
         return Err(unknown(format!(
-            "write `{}`: with `_` for the `-` of the flag",
+            "write `{}`, with `_` for the `-` of the flag",
             name.replace('-', "_")
         )));
     }
     let flag = name.replace('_', "-");
-    let known = anywhere(known, &flag).ok_or_else(|| {
+    let known = find_anywhere(known, &flag).ok_or_else(|| {
         unknown(
-            "`tidegate serve --help` lists the flags; a key is the name of one, with `_` for `-`"
+            "`tidegate serve --help` lists the flags; a key is the name of a flag with `_` for `-`"
                 .to_owned(),
         )
     })?;
-    let place = value.span();
-    let bad = |why: String| ConfigError {
-        place: place.clone(),
-        what: format!("`{name}` cannot be used: {why}"),
+    let span = value.span();
+    let invalid = |reason: String| ConfigError {
+        span: span.clone(),
+        problem: format!("invalid value for `{name}`: {reason}"),
         hint: hint(known),
     };
     let values = texts(value.into_inner()).ok_or_else(|| {
-        bad("it is neither a text nor a number, true, false or a list of those".to_owned())
+        invalid("it must be a string, a number, true, false, or a list of those".to_owned())
     })?;
     let values = if known.get_value_delimiter().is_some() {
         values
@@ -135,26 +136,26 @@ fn setting(
     values
         .iter()
         .try_for_each(|value| check(known, value))
-        .map_err(bad)?;
+        .map_err(invalid)?;
     Ok(ConfigEntry { flag, values })
 }
 
-/// A flag that has a variable in the environment has a key too; others are for one call only.
+/// A flag of a command. Only flags with an environment variable have a key.
 fn find<'a>(command: &'a Command, flag: &str) -> Option<&'a Arg> {
     command.get_arguments().find(|arg| {
         arg.get_long() == Some(flag) && arg.get_env().is_some() && arg.get_id() != "config"
     })
 }
 
-fn anywhere<'a>(command: &'a Command, flag: &str) -> Option<&'a Arg> {
+fn find_anywhere<'a>(command: &'a Command, flag: &str) -> Option<&'a Arg> {
     find(command, flag).or_else(|| {
         command
             .get_subcommands()
-            .find_map(|command| anywhere(command, flag))
+            .find_map(|command| find_anywhere(command, flag))
     })
 }
 
-/// A value as it would stand on the command line; a list is one for each.
+/// A value as on the command line; a list has one for each item.
 fn texts(value: Value) -> Option<Vec<String>> {
     match value {
         Value::String(text) => Some(vec![text]),
@@ -173,7 +174,7 @@ fn texts(value: Value) -> Option<Vec<String>> {
     }
 }
 
-/// Reads a value as the flag would.
+/// Parses a value like the flag does.
 fn check(flag: &Arg, value: &str) -> Result<(), String> {
     let alone = Arg::new("value")
         .long("value")
@@ -183,10 +184,10 @@ fn check(flag: &Arg, value: &str) -> Result<(), String> {
         .no_binary_name(true)
         .arg(alone)
         .try_get_matches_from(["--value", value]);
-    read.map(drop).map_err(|error| why(&error))
+    read.map(drop).map_err(|error| reason(&error))
 }
 
-fn why(error: &clap::Error) -> String {
+fn reason(error: &clap::Error) -> String {
     match (error.source(), error.get(ContextKind::ValidValue)) {
         (Some(source), _) => source.to_string(),
         (None, Some(ContextValue::Strings(choices))) => {
@@ -196,31 +197,28 @@ fn why(error: &clap::Error) -> String {
     }
 }
 
-/// What is right, as the help has it.
+/// The help text of the flag.
 fn hint(flag: &Arg) -> String {
     let about = flag.get_help().map(ToString::to_string).unwrap_or_default();
-    format!(
-        "a value for `--{}`: {about}",
-        flag.get_long().unwrap_or_default()
-    )
+    format!("`--{}`: {about}", flag.get_long().unwrap_or_default())
 }
 
-/// What is wrong with a file, and where.
+/// A mistake in a file.
 #[derive(Debug)]
 struct ConfigError {
-    place: Range<usize>,
-    what: String,
+    span: Range<usize>,
+    problem: String,
     hint: String,
 }
 
 impl ConfigError {
-    fn of(self, path: &Path, text: &str) -> UsageError {
+    fn into_usage_error(self, path: &Path, text: &str) -> UsageError {
         let line = 1 + text
             .bytes()
-            .take(self.place.start)
+            .take(self.span.start)
             .filter(|byte| *byte == b'\n')
             .count();
-        UsageError::new(format!("{}:{line}: {}", path.display(), self.what)).hint(self.hint)
+        UsageError::new(format!("{}:{line}: {}", path.display(), self.problem)).hint(self.hint)
     }
 }
 
@@ -228,19 +226,21 @@ impl ConfigError {
 mod tests {
     use super::*;
 
-    fn wrong(text: &str) -> String {
-        let wrong = ConfigFile::parse(text).unwrap_err();
-        wrong.of(Path::new("tidegate.toml"), text).to_string()
+    fn error_of(text: &str) -> String {
+        let error = ConfigFile::parse(text).unwrap_err();
+        error
+            .into_usage_error(Path::new("tidegate.toml"), text)
+            .to_string()
     }
 
     #[test]
-    fn every_flag_with_a_variable_has_a_key() {
+    fn every_flag_with_an_environment_variable_has_a_key() {
         let text = "queue = 5\nkeep_for = \"1h\"\nwatch = true\nheader_timeout = 1.5\nlog_level = \"debug\"\n\
                     endpoint = [\"a\", \"b\"]\nallow_private_networks = [\"10.0.0.0/8\", \"::1\"]\n";
-        let ConfigFile(settings) = ConfigFile::parse(text).unwrap();
-        let said: BTreeMap<_, _> = settings
+        let ConfigFile(entries) = ConfigFile::parse(text).unwrap();
+        let values: BTreeMap<_, _> = entries
             .into_iter()
-            .map(|setting| (setting.flag, setting.values.join(" ")))
+            .map(|entry| (entry.flag, entry.values.join(" ")))
             .collect();
         for (flag, value) in [
             ("queue", "5"),
@@ -251,12 +251,12 @@ mod tests {
             ("endpoint", "a b"),
             ("allow-private-networks", "10.0.0.0/8,::1"),
         ] {
-            assert_eq!(said[flag], value);
+            assert_eq!(values[flag], value);
         }
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn mistakes_are_reported_with_their_line() {
         for (text, expected) in [
             (
                 "queue = 5\n\nqueues = 5\n",
@@ -276,19 +276,19 @@ mod tests {
             ),
             (
                 "queue = \"many\"",
-                "tidegate.toml:1: `queue` cannot be used: invalid digit found in string",
+                "tidegate.toml:1: invalid value for `queue`: invalid digit found in string",
             ),
             (
                 "on_lost = \"cry\"",
-                "tidegate.toml:1: `on_lost` cannot be used: it must be one of retry, fail",
+                "tidegate.toml:1: invalid value for `on_lost`: it must be one of retry, fail",
             ),
             (
                 "[queue]\nsize = 5",
-                "tidegate.toml:1: `queue` cannot be used: it is neither a text nor a number, true, false or a list of those",
+                "tidegate.toml:1: invalid value for `queue`: it must be a string, a number, true, false, or a list of those",
             ),
             ("queue = 5\nqueue = 6", "tidegate.toml:2: duplicate key"),
         ] {
-            assert_eq!(wrong(text), expected, "{text}");
+            assert_eq!(error_of(text), expected, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where jobs are written down: `--data-dir`, or a place of the user's that belongs to this model and port.
+//! The data directory: `--data-dir`, or a default for the model and the port.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use tidegate_store::{SqliteOptions, SqliteStore, StoreOpenError};
 
 use crate::usage_error::UsageError;
 
-/// What the command line says about the data folder.
+/// The value of `--data-dir`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DataDir {
-    /// Nothing is written down.
+    /// Jobs stay in memory.
     None,
-    /// There.
+    /// This folder.
     At(PathBuf),
 }
 
@@ -24,24 +24,22 @@ impl FromStr for DataDir {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "" => {
-                Err("it is empty; give a folder, or `none` to keep jobs in memory only".to_owned())
-            }
+            "" => Err("it is empty; give a folder, or `none` to keep jobs in memory".to_owned()),
             "none" => Ok(Self::None),
             folder => Ok(Self::At(folder.into())),
         }
     }
 }
 
-/// A data folder that is open.
+/// An open data directory.
 pub(crate) struct OpenDataDir {
     pub(crate) folder: PathBuf,
     pub(crate) store: Arc<SqliteStore>,
 }
 
-/// Opens the store. Where nothing was said and nothing can be written, jobs are kept in memory only.
+/// Opens the store. If the default directory is not writable, jobs stay in memory.
 pub(crate) fn open(
-    said: Option<&DataDir>,
+    data_dir: Option<&DataDir>,
     model: &Path,
     port: u16,
 ) -> Result<Option<OpenDataDir>, UsageError> {
@@ -51,13 +49,13 @@ pub(crate) fn open(
             store: Arc::new(store),
         })
     };
-    match said {
+    match data_dir {
         Some(DataDir::None) => Ok(None),
-        Some(DataDir::At(folder)) => open(folder).map(Some).map_err(refused),
-        // A port that nobody chose will be another one the next time.
+        Some(DataDir::At(folder)) => open(folder).map(Some).map_err(open_error),
+        // The next run has another port, so it would not find this directory.
         None if port == 0 => Ok(None),
         None => {
-            let Some(folder) = usual(model, &port.to_string()) else {
+            let Some(folder) = default_path(model, &port.to_string()) else {
                 return Ok(None);
             };
             match open(&folder) {
@@ -66,7 +64,7 @@ pub(crate) fn open(
                     let reason = chain(&error).to_string();
                     tracing::warn!(
                         reason,
-                        "jobs are kept in memory only and do not survive a restart; give a folder with --data-dir"
+                        "failed to open the data directory, jobs do not survive a restart; set --data-dir"
                     );
                     Ok(None)
                 }
@@ -75,13 +73,14 @@ pub(crate) fn open(
     }
 }
 
-fn refused(error: StoreOpenError) -> UsageError {
-    UsageError::new(format!("--data-dir cannot be used: {}", chain(&error)))
-        .hint("give another folder, or `none` to keep jobs in memory only")
+fn open_error(error: StoreOpenError) -> UsageError {
+    UsageError::new(format!("failed to open --data-dir: {}", chain(&error)))
+        .hint("give another folder, or `none` to keep jobs in memory")
 }
 
-/// The same model on the same port, or for the same worker, finds its jobs again; others do not get in its way.
-pub(crate) fn usual(model: &Path, whose: &str) -> Option<PathBuf> {
+/// The default directory. `suffix` is the port or the id of the worker, so that each server and worker
+/// has its own.
+pub(crate) fn default_path(model: &Path, suffix: &str) -> Option<PathBuf> {
     let variable = |name| {
         std::env::var_os(name)
             .filter(|value| !value.is_empty())
@@ -98,7 +97,7 @@ pub(crate) fn usual(model: &Path, whose: &str) -> Option<PathBuf> {
     Some(
         state
             .join("tidegate")
-            .join(format!("{name}-{:08x}-{whose}", hasher.finish() as u32)),
+            .join(format!("{name}-{:08x}-{suffix}", hasher.finish() as u32)),
     )
 }
 
@@ -107,23 +106,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn none_is_a_word_and_nothing_is_a_mistake() {
+    fn none_is_a_keyword_and_an_empty_value_is_an_error() {
         assert_eq!("none".parse(), Ok(DataDir::None));
         assert_eq!("./none".parse(), Ok(DataDir::At("./none".into())));
         assert!("".parse::<DataDir>().is_err());
     }
 
     #[test]
-    fn two_servers_have_two_places() {
-        let places: Vec<_> = [("/a/m", "1"), ("/b/m", "1"), ("/a/m", "2")]
+    fn two_servers_have_different_directories() {
+        let paths: Vec<_> = [("/a/m", "1"), ("/b/m", "1"), ("/a/m", "2")]
             .iter()
-            .filter_map(|(model, port)| usual(Path::new(model), port))
+            .filter_map(|(model, port)| default_path(Path::new(model), port))
             .collect();
         assert!(
-            places
+            paths
                 .iter()
-                .all(|place| places.iter().filter(|other| *other == place).count() == 1),
-            "{places:?}"
+                .all(|path| paths.iter().filter(|other| *other == path).count() == 1),
+            "{paths:?}"
         );
     }
 }

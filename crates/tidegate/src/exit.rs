@@ -1,4 +1,4 @@
-//! What the program's exit codes mean.
+//! The exit codes of the program.
 
 /// The operation failed.
 pub(crate) const FAILED: u8 = 1;

@@ -1,4 +1,4 @@
-//! Where the bytes of files are kept: in the data folder, or where `--files-store` says.
+//! The storage of files: the data directory, or the location of `--files-store`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,24 +12,25 @@ use tidegate_store::{FolderBlobs, S3Blobs};
 
 use crate::data_dir::OpenDataDir;
 
-/// What a bucket is opened with; the model must not have it, for all files of all accounts are in there.
+/// The credentials of the bucket. They are hidden from the model, because the bucket has the files of
+/// all accounts.
 pub(crate) const SECRETS: [&str; 3] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
 ];
-/// The folder in the data folder. Files for a bucket are written there until they have come.
+/// The folder in the data directory. Files for a bucket are written there until they are complete.
 const FOLDER: &str = "files";
-/// The document with the name of our own part of a place that others may use too.
-const SHELF: &str = "files-store";
+/// The document with the name of the subfolder of this server in a shared location.
+const NAMESPACE: &str = "files-store";
 const NAME: &str = "name";
 
-/// What the command line says about the place of files.
+/// The value of `--files-store`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum FilesStoreUrl {
-    /// Below a prefix of a bucket.
+    /// A prefix of a bucket.
     Bucket { bucket: String, prefix: String },
-    /// In a folder.
+    /// A folder.
     Folder(PathBuf),
 }
 
@@ -40,11 +41,11 @@ impl FromStr for FilesStoreUrl {
         let hint = "give `s3://BUCKET`, `s3://BUCKET/PREFIX` or `file:///FOLDER`";
         match text.split_once("://") {
             Some(("file", folder)) if folder.starts_with('/') => Ok(Self::Folder(folder.into())),
-            Some(("file", _)) => Err(format!("the folder must begin with `/`; {hint}")),
-            Some(("s3", place)) => {
-                let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+            Some(("file", _)) => Err(format!("the folder must start with `/`; {hint}")),
+            Some(("s3", location)) => {
+                let (bucket, prefix) = location.split_once('/').unwrap_or((location, ""));
                 if bucket.is_empty() || bucket.contains(['?', '#', '@']) {
-                    return Err(format!("it names no bucket; {hint}"));
+                    return Err(format!("the bucket is missing or invalid; {hint}"));
                 }
                 Ok(Self::Bucket {
                     bucket: bucket.to_owned(),
@@ -56,30 +57,32 @@ impl FromStr for FilesStoreUrl {
     }
 }
 
-/// A place that is open.
+/// An open location.
 pub(crate) struct BlobLocation {
     pub(crate) blobs: Arc<dyn Blobs>,
-    /// Where files are written until they have come.
+    /// The folder for files that are not complete.
     pub(crate) spool: PathBuf,
 }
 
-/// Opens the place. In one that others may use too, what belongs to this data folder is kept apart: what belongs to
-/// nothing is removed at the start, and that must not be somebody else's.
+/// Opens the location. In a shared one, the server uses a subfolder of its own: at startup it deletes
+/// files that no document mentions, and they must not belong to another server.
 pub(crate) async fn open(
-    said: Option<&FilesStoreUrl>,
+    url: Option<&FilesStoreUrl>,
     data: &OpenDataDir,
 ) -> anyhow::Result<BlobLocation> {
     let own = data.folder.join(FOLDER);
-    match said {
-        None => in_folder(own).context("the folder `files` in the data folder cannot be used"),
-        Some(FilesStoreUrl::Folder(folder)) => in_folder(folder.join(name(&*data.store).await?))
-            .context("the folder of --files-store cannot be used"),
+    match url {
+        None => in_folder(own).context("failed to open the folder `files` in the data directory"),
+        Some(FilesStoreUrl::Folder(folder)) => {
+            in_folder(folder.join(subfolder(&*data.store).await?))
+                .context("failed to open the folder of --files-store")
+        }
         Some(FilesStoreUrl::Bucket { bucket, prefix }) => {
             let client = tidegate_net::unguarded_client()
-                .context("there is no way out to the bucket of --files-store")?;
-            let root = format!("{prefix}/{}", name(&*data.store).await?);
+                .context("failed to create the HTTP client for the bucket of --files-store")?;
+            let root = format!("{prefix}/{}", subfolder(&*data.store).await?);
             let spool = in_folder(own)
-                .context("the folder `files` in the data folder cannot be used")?
+                .context("failed to open the folder `files` in the data directory")?
                 .spool;
             Ok(BlobLocation {
                 blobs: Arc::new(S3Blobs::connect(bucket, &root, client)?),
@@ -96,16 +99,19 @@ fn in_folder(folder: PathBuf) -> anyhow::Result<BlobLocation> {
     })
 }
 
-/// What this data folder calls its part of a place; the same after every restart.
-async fn name(documents: &dyn Documents) -> anyhow::Result<String> {
-    let mut bits = [0; 16];
-    getrandom::fill(&mut bits).expect("the system gives random bits");
-    let made = format!("tidegate-{}", JobId::from_random(u128::from_le_bytes(bits)));
-    let kept = documents
-        .put_new(SHELF, NAME, serde_json::to_vec(&made)?.into())
+/// The name of the subfolder of this server; it is stored in the data directory.
+async fn subfolder(documents: &dyn Documents) -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the system provides random bytes");
+    let name = format!(
+        "tidegate-{}",
+        JobId::from_random(u128::from_le_bytes(bytes))
+    );
+    let stored = documents
+        .put_new(NAMESPACE, NAME, serde_json::to_vec(&name)?.into())
         .await
-        .context("the name of the place of files cannot be kept")?;
-    serde_json::from_slice(&kept).context("the name of the place of files cannot be read")
+        .context("failed to store the name of the files folder")?;
+    serde_json::from_slice(&stored).context("failed to read the name of the files folder")
 }
 
 #[cfg(test)]
@@ -113,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places() {
+    fn urls_are_parsed() {
         let bucket = |bucket: &str, prefix: &str| {
             Ok(FilesStoreUrl::Bucket {
                 bucket: bucket.to_owned(),

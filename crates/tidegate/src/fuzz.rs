@@ -1,12 +1,11 @@
-//! Fuzz targets: see `docs/fuzzing.md`. A program has no library to link with, so this file and those
-//! that it looks at are compiled into the fuzzer once more.
+//! Fuzz targets: see `docs/fuzzing.md`. A program has no library to link, so the fuzzer compiles this file
+//! and the files it tests again.
 
 use std::path::Path;
 
 use crate::{cog_yaml as yaml, units as unit};
 
-/// Any text is read or refused with a message that says where, and gives variables that a process can
-/// have.
+/// Every text is parsed or refused with a message that names the location; parsed variables are valid.
 pub(crate) fn cog_yaml(input: &[u8]) {
     let file = Path::new("cog.yaml");
     let Ok(text) = std::str::from_utf8(input) else {
@@ -37,7 +36,7 @@ pub(crate) fn cog_yaml(input: &[u8]) {
     }
 }
 
-/// A duration or a size is read, or refused with a message.
+/// A duration or a size is parsed, or refused with a message.
 pub(crate) fn units(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;
@@ -58,12 +57,12 @@ mod tests {
     use tidegate_fuzzing::short_run;
 
     #[test]
-    fn cog_yaml_holds_for_made_inputs() {
+    fn cog_yaml_holds_for_generated_inputs() {
         short_run("cog_yaml", super::cog_yaml);
     }
 
     #[test]
-    fn units_hold_for_made_inputs() {
+    fn units_hold_for_generated_inputs() {
         short_run("units", super::units);
     }
 }

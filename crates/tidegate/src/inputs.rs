@@ -1,4 +1,4 @@
-//! Inputs as people type them: `name=value`, read with the help of the model's schema.
+//! Parses inputs from the command line, `name=value`, with the model's schema.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::usage_error::UsageError;
 
-/// The input that `--json` and `-i` make together; a later one counts more.
+/// The input from `--json` and `-i`; `-i` takes precedence.
 pub(crate) fn read(
     json: Option<&str>,
     pairs: &[String],
@@ -30,18 +30,20 @@ pub(crate) fn read(
     Ok(input)
 }
 
-/// The input of a job for trying a handler, `{"input": {…}}`, as Runpod's users write it.
-pub(crate) fn of_test(text: &str, place: &str) -> Result<Map<String, Value>, UsageError> {
+/// The input of a Runpod test job, `{"input": {…}}`.
+pub(crate) fn from_test_job(text: &str, source: &str) -> Result<Map<String, Value>, UsageError> {
     let hint = "write {\"input\": {\"name\": \"value\"}}";
     let job: Value = serde_json::from_str(text)
-        .map_err(|error| UsageError::new(format!("{place} is not JSON: {error}")).hint(hint))?;
+        .map_err(|error| UsageError::new(format!("{source} is not JSON: {error}")).hint(hint))?;
     match job.get("input").cloned() {
         Some(Value::Object(input)) => Ok(input),
-        Some(_) | None => Err(UsageError::new(format!("{place} has no object `input`")).hint(hint)),
+        Some(_) | None => {
+            Err(UsageError::new(format!("{source} has no object `input`")).hint(hint))
+        }
     }
 }
 
-/// An input that the model takes: its required fields with examples.
+/// An example input: the required fields with example values.
 pub(crate) fn example(document: &Value) -> Value {
     let schema = document
         .pointer("/components/schemas/Input")
@@ -55,7 +57,7 @@ pub(crate) fn example(document: &Value) -> Value {
     let one = |name: &Value| {
         Some((
             name.as_str()?.to_owned(),
-            example_of(property(document, "Input", name.as_str()?)?),
+            example_value(property(document, "Input", name.as_str()?)?),
         ))
     };
     Value::Object(required.iter().filter_map(one).collect())
@@ -64,11 +66,11 @@ pub(crate) fn example(document: &Value) -> Value {
 fn object(json: &str) -> anyhow::Result<Map<String, Value>> {
     let text = match json.strip_prefix('@') {
         Some("-") => {
-            std::io::read_to_string(std::io::stdin()).context("could not read standard input")?
+            std::io::read_to_string(std::io::stdin()).context("failed to read standard input")?
         }
         Some(file) => std::fs::read_to_string(file).map_err(|error| {
-            UsageError::new(format!("could not read `{file}`: {error}"))
-                .hint("after @ comes the path of a file, or - for standard input")
+            UsageError::new(format!("failed to read `{file}`: {error}"))
+                .hint("write the path of a file after `@`, or `-` for standard input")
         })?,
         None => json.to_owned(),
     };
@@ -83,7 +85,7 @@ fn object(json: &str) -> anyhow::Result<Map<String, Value>> {
     }
 }
 
-/// A server drops what the model does not know; a person who types it has made a mistake.
+/// An unknown input is an error here, although a server ignores it: the user has mistyped it.
 fn check_name(name: &str, schema: &Value) -> Result<(), UsageError> {
     let known: Vec<&str> = ["Input", "TrainingInput"]
         .into_iter()
@@ -100,9 +102,9 @@ fn check_name(name: &str, schema: &Value) -> Result<(), UsageError> {
         return Ok(());
     }
     let hint = if known.is_empty() {
-        "it takes none".to_owned()
+        "the model has no inputs".to_owned()
     } else {
-        format!("it takes {}", known.join(", "))
+        format!("the inputs are {}", known.join(", "))
     };
     Err(UsageError::new(format!("the model has no input `{name}`")).hint(hint))
 }
@@ -119,17 +121,17 @@ fn value(name: &str, text: &str, schema: &Value) -> anyhow::Result<Value> {
     {
         Some("string") => Ok(text.into()),
         Some(other) => serde_json::from_str(text).map_err(|error| {
-            let hint = format!("`{name}` is of type {other}; write it as JSON");
-            UsageError::new(format!("`-i {name}={text}` cannot be read: {error}"))
+            let hint = format!("`{name}` has the type {other}; write the value as JSON");
+            UsageError::new(format!("invalid value in `-i {name}={text}`: {error}"))
                 .hint(hint)
                 .into()
         }),
-        // Not in the schema, or of several types: what reads as JSON is JSON.
+        // Not in the schema, or with several types: JSON if it parses, otherwise text.
         None => Ok(serde_json::from_str(text).unwrap_or_else(|_| text.into())),
     }
 }
 
-/// A property with the choices it refers to put in.
+/// A property of the schema, with its reference resolved.
 fn property<'a>(document: &'a Value, component: &str, name: &str) -> Option<&'a Value> {
     let property = document
         .pointer(&format!("/components/schemas/{component}/properties"))?
@@ -141,12 +143,12 @@ fn property<'a>(document: &'a Value, component: &str, name: &str) -> Option<&'a 
     reference.map_or(Some(property), |pointer| document.pointer(pointer))
 }
 
-fn example_of(property: &Value) -> Value {
+fn example_value(property: &Value) -> Value {
     if let Some(first) = property.pointer("/enum/0") {
         return first.clone();
     }
     if let Some(one) = property.pointer("/anyOf/0") {
-        return example_of(one);
+        return example_value(one);
     }
     let minimum = property.get("minimum").cloned();
     match (
@@ -157,9 +159,13 @@ fn example_of(property: &Value) -> Value {
         (Some("integer"), _) => minimum.unwrap_or_else(|| 1.into()),
         (Some("number"), _) => minimum.unwrap_or_else(|| 1.0.into()),
         (Some("boolean"), _) => true.into(),
-        (Some("array"), _) => {
-            Value::Array(property.get("items").map(example_of).into_iter().collect())
-        }
+        (Some("array"), _) => Value::Array(
+            property
+                .get("items")
+                .map(example_value)
+                .into_iter()
+                .collect(),
+        ),
         (Some("object"), _) => Value::Object(Map::new()),
         _ => "world".into(),
     }
@@ -167,8 +173,8 @@ fn example_of(property: &Value) -> Value {
 
 fn data_uri(file: &Path) -> anyhow::Result<String> {
     let body = std::fs::read(file).map_err(|error| {
-        UsageError::new(format!("could not read `{}`: {error}", file.display()))
-            .hint("after @ comes the path of a file")
+        UsageError::new(format!("failed to read `{}`: {error}", file.display()))
+            .hint("write the path of a file after `@`")
     })?;
     let mime = mime_guess::from_path(file)
         .first_raw()
@@ -191,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_says_what_is_text_and_what_is_json() {
+    fn the_schema_decides_between_text_and_json() {
         let pairs = ["text=x=y", "n=5", "style=1", "tags=[\"a\"]", "any=true"].map(str::to_owned);
         let input = read(Some("{\"n\": 1, \"kept\": null}"), &pairs, &schema()).unwrap();
         assert_eq!(
@@ -201,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_say_what_to_write() {
+    fn mistakes_are_usage_errors() {
         for (json, pair) in [
             (None, "novalue"),
             (None, "n=many"),
@@ -220,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_fit_the_schema() {
+    fn examples_match_the_schema() {
         assert_eq!(
             example(&schema()),
             json!({"text": "world", "n": 3, "style": "1"})

@@ -1,4 +1,4 @@
-//! Where the server listens, and whether it may listen there.
+//! Opens the port, and refuses public addresses without access control.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -9,61 +9,63 @@ use tokio::net::TcpListener;
 use crate::cli::ListenArgs;
 use crate::usage_error::UsageError;
 
-/// Listens where the command line says.
+/// Listens on the address of the command line.
 pub(crate) async fn listen(
-    door: &ListenArgs,
+    args: &ListenArgs,
     tokens: Option<&Tokens>,
 ) -> Result<TcpListener, UsageError> {
-    let ListenArgs { host, port, .. } = door;
-    let callers = match tokens {
+    let ListenArgs { host, port, .. } = args;
+    let policy = match tokens {
         Some(_) => AccessPolicy::Tokens,
-        None if door.allow_anonymous => AccessPolicy::AnonymousAllowed,
+        None if args.allow_anonymous => AccessPolicy::AnonymousAllowed,
         None => AccessPolicy::AnonymousByDefault,
     };
-    let addresses = addresses(host, *port, callers).await?;
+    let addresses = addresses(host, *port, policy).await?;
     TcpListener::bind(addresses.as_slice()).await.map_err(|error| {
         let usage = UsageError::new(format!("cannot listen on {host}:{port}: {error}"));
         match error.kind() {
-            ErrorKind::AddrInUse => usage.hint("another program has this port; choose one with --port, or --port 0 for any free one"),
+            ErrorKind::AddrInUse => usage.hint("another program uses this port; choose another with --port, or a free one with --port 0"),
             _ => usage.hint("check --host and --port"),
         }
     })
 }
 
-/// Whether everybody who reaches the port may call.
+/// Which clients the server accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AccessPolicy {
-    /// Those with a token.
+    /// Clients with a token.
     Tokens,
-    /// Everybody, and somebody has said that this is meant.
+    /// All clients, because of --allow-anonymous.
     AnonymousAllowed,
-    /// Everybody, because nothing was said.
+    /// All clients, because no option says otherwise.
     AnonymousByDefault,
 }
 
-/// The addresses that a host names. Other machines are not let in by accident.
+/// The addresses of a host. A public one needs tokens or --allow-anonymous.
 async fn addresses(
     host: &str,
     port: u16,
-    callers: AccessPolicy,
+    policy: AccessPolicy,
 ) -> Result<Vec<SocketAddr>, UsageError> {
     let found = tokio::net::lookup_host((host, port)).await;
     let found: Vec<_> = found
         .map_err(|error| {
-            UsageError::new(format!("--host `{host}` is not an address: {error}"))
-                .hint("check --host")
+            UsageError::new(format!(
+                "--host `{host}` is not an address or a known name: {error}"
+            ))
+            .hint("give an address of this machine, such as 127.0.0.1 or 0.0.0.0")
         })?
         .collect();
     let public = found
         .iter()
         .any(|address| !address.ip().to_canonical().is_loopback());
-    if public && callers == AccessPolicy::AnonymousByDefault {
-        let what = format!(
-            "--host {host} is open to other machines, and without tokens everybody there could run the model"
+    if public && policy == AccessPolicy::AnonymousByDefault {
+        let message = format!(
+            "--host {host} is reachable from other machines, and without tokens any client could run the model"
         );
-        return Err(UsageError::new(what).hint(
-            "set tokens (`tidegate token new --account NAME --file FILE`, then --tokens-file FILE, or TIDEGATE_API_TOKENS); \
-             or listen on this machine only (--host 127.0.0.1); or say that it is meant (--allow-anonymous)",
+        return Err(UsageError::new(message).hint(
+            "create tokens (`tidegate token new --account NAME --file FILE`, then --tokens-file FILE, or TIDEGATE_API_TOKENS); \
+             or listen only on this machine (--host 127.0.0.1); or accept all clients (--allow-anonymous)",
         ));
     }
     Ok(found)
@@ -74,7 +76,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn other_machines_are_let_in_only_with_tokens_or_on_purpose() {
+    async fn public_addresses_need_tokens_or_allow_anonymous() {
         for host in ["0.0.0.0", "::", "192.0.2.1", "::ffff:192.0.2.1"] {
             assert!(
                 addresses(host, 1, AccessPolicy::AnonymousByDefault)

@@ -43,7 +43,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     secrets::hide();
-    match realtime::command_line(&std::env::args_os().collect::<Vec<_>>()).and_then(commands::run) {
+    match realtime::parse_command_line(&std::env::args_os().collect::<Vec<_>>())
+        .and_then(commands::run)
+    {
         Ok(code) => code,
         Err(error) => usage_error::report(&error),
     }

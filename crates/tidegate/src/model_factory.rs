@@ -292,7 +292,7 @@ impl ModelFactory {
             env: model.env.clone(),
             hidden_env: secrets::NAMES
                 .iter()
-                .chain([&secrets::HANDED_OVER])
+                .chain([&secrets::SECRETS_FD])
                 .chain(config.hidden_env)
                 .map(Into::into)
                 .collect(),

@@ -1,4 +1,4 @@
-//! A model's folder: what its `cog.yaml` says, and what the command line says instead.
+//! A model's folder or script, with the settings of its `cog.yaml` and of the command line.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use crate::cog_yaml;
 use crate::compat::CogEnv;
 use crate::usage_error::UsageError;
 
-/// A model and what is known about it before its code is loaded.
+/// A model before its code is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ModelSource {
     /// Absolute.
     pub(crate) dir: PathBuf,
-    /// The Python file that was given in the place of a folder; absolute.
+    /// The Python file, if the model is a script; absolute.
     pub(crate) script: Option<PathBuf>,
     pub(crate) predictor_ref: String,
     pub(crate) train_ref: Option<String>,
@@ -27,23 +27,23 @@ pub(crate) struct ModelSource {
     pub(crate) image: Option<String>,
 }
 
-/// In the place of a name: the file is run as a script, and hands over its handler by itself.
+/// The name in the reference of a script, which registers its handler when it runs.
 const SCRIPT: &str = "__main__";
 
 impl ModelSource {
-    /// Reads the folder. What `args` says counts more than `cog.yaml`, and that more than `env`.
+    /// Reads the folder. `args` takes precedence over `cog.yaml`, and `cog.yaml` over `env`.
     pub(crate) fn read(dir: &Path, args: &ModelArgs, env: &CogEnv) -> anyhow::Result<Self> {
         if dir.is_file() {
             return Self::script(dir, args);
         }
-        let dir = existing(dir)?;
+        let dir = existing_dir(dir)?;
         if let Some(word) = args.script_args.first() {
             let message = format!(
-                "`{word}` after `--` is for a script, and `{}` is a model's folder",
+                "`{word}` after `--` is for a script, and `{}` is a model folder",
                 dir.display()
             );
             return Err(UsageError::new(message)
-                .hint("leave `--` and what follows it away")
+                .hint("remove `--` and the arguments after it")
                 .into());
         }
         let file = dir.join("cog.yaml");
@@ -51,7 +51,7 @@ impl ModelSource {
             Ok(text) => Some(text),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => {
-                return Err(error).with_context(|| format!("could not read `{}`", file.display()));
+                return Err(error).with_context(|| format!("failed to read `{}`", file.display()));
             }
         };
         let yaml = text
@@ -83,7 +83,7 @@ impl ModelSource {
             .or_else(|| env.predictor_ref.clone());
         let predictor_ref = match given {
             Some(given) => given,
-            // A model that only trains has nothing else to answer with.
+            // Predictions of a model that only trains call the training function.
             None if args.mode == ModeArg::Train && train_ref.is_some() => {
                 train_ref.clone().unwrap_or_default()
             }
@@ -110,11 +110,11 @@ impl ModelSource {
         })
     }
 
-    /// A Python file that calls `runpod.serverless.start`. There is nothing else to say about it.
+    /// A Python file that calls `runpod.serverless.start`.
     fn script(given: &Path, args: &ModelArgs) -> anyhow::Result<Self> {
         let path = given
             .canonicalize()
-            .with_context(|| format!("could not read `{}`", given.display()))?;
+            .with_context(|| format!("failed to read `{}`", given.display()))?;
         let (Some(dir), Some(file)) = (path.parent(), path.file_name()) else {
             return Err(not_a_folder(&path).into());
         };
@@ -134,11 +134,11 @@ impl ModelSource {
         };
         if let Some(flag) = flag {
             let message = format!(
-                "{flag} is for a model's folder, and `{}` is a script",
+                "{flag} is for a model folder, and `{}` is a script",
                 path.display()
             );
             return Err(UsageError::new(message)
-                .hint("a script says itself what is run: `runpod.serverless.start({\"handler\": handler})`")
+                .hint("a script registers its handler itself: `runpod.serverless.start({\"handler\": handler})`")
                 .into());
         }
         Ok(Self {
@@ -152,20 +152,20 @@ impl ModelSource {
         })
     }
 
-    /// Where its files are: a folder, or a script among others.
-    pub(crate) fn source(&self) -> &Path {
+    /// The script or the folder.
+    pub(crate) fn path(&self) -> &Path {
         self.script.as_deref().unwrap_or(&self.dir)
     }
 
-    /// Whether it is a script that hands over a handler.
+    /// Whether it is a script with a Runpod handler.
     pub(crate) fn is_script(&self) -> bool {
         self.predictor_ref.rsplit(':').next() == Some(SCRIPT)
     }
 }
 
-/// What a script is told besides its own environment; see `tidegate.handler.entry`.
+/// The variables from which `tidegate.handler.entry` configures a script.
 fn script_env(args: &ModelArgs, given: &Path) -> Vec<(OsString, OsString)> {
-    // By the name and in the folder by which `python` would have run it.
+    // `sys.argv[0]` and the working directory are those of `python script.py`.
     let mut env = vec![("TIDEGATE_SCRIPT_NAME".into(), given.into())];
     if let Ok(folder) = std::env::current_dir() {
         env.push(("TIDEGATE_SCRIPT_FOLDER".into(), folder.into()));
@@ -181,16 +181,16 @@ fn script_env(args: &ModelArgs, given: &Path) -> Vec<(OsString, OsString)> {
         .chain(args.script_args.iter().map(String::as_str))
         .collect();
     if !words.is_empty() {
-        let words = serde_json::to_string(&words).expect("texts are JSON");
+        let words = serde_json::to_string(&words).expect("strings serialize to JSON");
         env.push(("TIDEGATE_SCRIPT_ARGS".into(), words.into()));
     }
     env
 }
 
-fn existing(dir: &Path) -> anyhow::Result<PathBuf> {
+fn existing_dir(dir: &Path) -> anyhow::Result<PathBuf> {
     let found = dir.canonicalize().map_err(|error| {
-        UsageError::new(format!("there is no folder `{}` ({error})", dir.display()))
-            .hint("give the folder that holds the model's cog.yaml")
+        UsageError::new(format!("there is no folder `{}`: {error}", dir.display()))
+            .hint("give the folder that contains the cog.yaml of the model")
     })?;
     if found.is_dir() {
         return Ok(found);
@@ -231,12 +231,12 @@ fn no_predictor(dir: &Path, has_yaml: bool) -> UsageError {
         ));
     }
     UsageError::new(message).hint(format!(
-        "tidegate init {} makes a model to start from",
+        "`tidegate init {}` creates an example model",
         dir.display()
     ))
 }
 
-/// The file of a reference must be there; whether the name is in it, only Python can say.
+/// Checks that the file of a reference exists. Only Python can check the name in it.
 fn check_ref(dir: &Path, reference: &str, yaml: Option<&str>) -> anyhow::Result<()> {
     let file = reference
         .split_once(':')
@@ -244,25 +244,25 @@ fn check_ref(dir: &Path, reference: &str, yaml: Option<&str>) -> anyhow::Result<
     if dir.join(file).is_file() {
         return Ok(());
     }
-    let mut there = Vec::new();
+    let mut files = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         if name.ends_with(".py") {
-            there.push(name);
+            files.push(name);
         }
     }
-    let hint = if there.is_empty() {
-        "put the model's code there, or name another file".to_owned()
+    let hint = if files.is_empty() {
+        "add the file, or correct the reference".to_owned()
     } else {
-        format!("the Python files there are {}", there.join(", "))
+        format!("the Python files in the folder are {}", files.join(", "))
     };
     let line = yaml.and_then(|yaml| yaml.lines().position(|line| line.contains(reference)));
-    let place = line.map_or_else(String::new, |line| {
+    let location = line.map_or_else(String::new, |line| {
         format!("{}:{}: ", dir.join("cog.yaml").display(), line + 1)
     });
     let missing = dir.join(file);
     Err(UsageError::new(format!(
-        "{place}the predictor is `{reference}`, but there is no file `{}`",
+        "{location}there is no file `{}` for `{reference}`",
         missing.display()
     ))
     .hint(hint)
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn cog_yaml_is_read_and_other_keys_are_left_alone() {
+    fn cog_yaml_is_read_and_other_keys_are_ignored() {
         let yaml = "build:\n  gpu: true\nimage: r8.im/x/y\npredict: predict.py:Predictor\ntrain: train.py:train\nconcurrency:\n  max: 4\nenvironment:\n  - A=1\n  - B=x=y\n";
         let model = read(
             &[("cog.yaml", yaml), ("predict.py", ""), ("train.py", "")],
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_no_process_can_have_are_refused() {
+    fn invalid_environment_variables_are_refused() {
         for entries in [
             "[A]",
             "[=x]",
@@ -346,15 +346,12 @@ mod tests {
         ] {
             let yaml = format!("run: a.py:A\nenvironment: {entries}\n");
             let error = read(&[("cog.yaml", &yaml), ("a.py", "")], &[]).unwrap_err();
-            assert!(
-                error.contains("`environment` has the entry"),
-                "{entries}: {error}"
-            );
+            assert!(error.contains("in `environment`"), "{entries}: {error}");
         }
     }
 
     #[test]
-    fn the_command_line_counts_more() {
+    fn the_command_line_takes_precedence() {
         let model = read(
             &[("cog.yaml", "run: a.py:A"), ("b.py", "")],
             &["--predict", "b.py:B"],
@@ -379,7 +376,7 @@ mod tests {
             ("handler.py:__main__", true)
         );
         assert_eq!(
-            (model.source(), &model.dir),
+            (model.path(), &model.dir),
             (
                 &*file.canonicalize().unwrap(),
                 &dir.path().canonicalize().unwrap()
@@ -390,20 +387,20 @@ mod tests {
                 .unwrap_err()
                 .contains("is a script")
         );
-        let told = read(&file, &["--rp_debugger", "--", "--mine", "a b"])
+        let env = read(&file, &["--rp_debugger", "--", "--mine", "a b"])
             .unwrap()
             .env;
-        assert_eq!(told[0], ("TIDEGATE_SCRIPT_NAME".into(), file.into()));
+        assert_eq!(env[0], ("TIDEGATE_SCRIPT_NAME".into(), file.into()));
         assert_eq!(
-            told[1],
+            env[1],
             (
                 "TIDEGATE_SCRIPT_FOLDER".into(),
                 std::env::current_dir().unwrap().into()
             )
         );
-        assert_eq!(told[2], ("TIDEGATE_RP_DEBUGGER".into(), "1".into()));
+        assert_eq!(env[2], ("TIDEGATE_RP_DEBUGGER".into(), "1".into()));
         assert_eq!(
-            told[3],
+            env[3],
             ("TIDEGATE_SCRIPT_ARGS".into(), r#"["--mine","a b"]"#.into())
         );
         assert!(
@@ -419,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_shown_with_their_place() {
+    fn mistakes_are_reported_with_file_and_line() {
         let error = read(&[("cog.yaml", "build:\n  gpu: true\npredict: [1\n")], &[]).unwrap_err();
         assert!(error.contains("cog.yaml:"), "{error}");
         assert!(

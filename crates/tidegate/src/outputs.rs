@@ -1,4 +1,4 @@
-//! What a prediction gave, put where the caller wants it.
+//! Writes the output of a prediction to a file, a folder or standard output.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,7 @@ use serde_json::Value;
 use tidegate_net::{AllowedNetworks, Client, Config};
 
 /// Writes the output to `to`, or to standard output: text as text, everything else as JSON.
-pub(crate) async fn deliver(
-    output: &Value,
-    schema: &Value,
-    to: Option<&Path>,
-) -> anyhow::Result<()> {
+pub(crate) async fn write(output: &Value, schema: &Value, to: Option<&Path>) -> anyhow::Result<()> {
     let joined = joined(output, schema);
     let output = joined.as_ref().unwrap_or(output);
     match (to, files(output)) {
@@ -22,7 +18,7 @@ pub(crate) async fn deliver(
         (Some(to), Some(files)) if files.len() == 1 => write_file(files[0], to).await,
         (Some(to), Some(files)) => {
             std::fs::create_dir_all(to)
-                .with_context(|| format!("could not make the folder `{}`", to.display()))?;
+                .with_context(|| format!("failed to create the folder `{}`", to.display()))?;
             for (i, file) in files.iter().enumerate() {
                 write_file(file, &numbered(to, i, file)).await?;
             }
@@ -30,19 +26,19 @@ pub(crate) async fn deliver(
         }
         (Some(to), None) => {
             let text = text_of(output)?;
-            std::fs::write(to, text).with_context(|| format!("could not write `{}`", to.display()))
+            std::fs::write(to, text).with_context(|| format!("failed to write `{}`", to.display()))
         }
     }
 }
 
-/// Streamed text is one text.
+/// Streamed text as one text.
 fn joined(output: &Value, schema: &Value) -> Option<Value> {
     let display = schema.pointer("/components/schemas/Output/x-cog-array-display")?;
     let parts: Option<Vec<&str>> = output.as_array()?.iter().map(Value::as_str).collect();
     (display == "concatenate").then(|| Value::String(parts.unwrap_or_default().concat()))
 }
 
-/// The addresses, when the output is a file or a list of files.
+/// The URLs, if the output is a file or a list of files.
 fn files(output: &Value) -> Option<Vec<&str>> {
     let is_file = |text: &&str| {
         text.starts_with("data:") || text.starts_with("http://") || text.starts_with("https://")
@@ -68,9 +64,9 @@ fn text_of(output: &Value) -> anyhow::Result<String> {
 
 fn show(output: &Value) -> anyhow::Result<()> {
     match writeln!(std::io::stdout().lock(), "{}", text_of(output)?) {
-        // Whoever closes the pipe has seen enough.
+        // The reader closed the pipe.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("could not write to standard output"),
+        written => written.context("failed to write to standard output"),
     }
 }
 
@@ -97,22 +93,22 @@ async fn write_file(address: &str, to: &Path) -> anyhow::Result<()> {
         .strip_prefix("data:")
         .and_then(|rest| rest.split_once("base64,"))
     else {
-        // The output of who asked for it: it may come from their own network.
+        // The user requested this output, and it may be in the user's own network.
         let client = Client::new(Config {
             networks: AllowedNetworks::all(),
             ..Config::default()
         });
         let url = client
             .check(address)
-            .with_context(|| format!("`{address}` cannot be fetched"))?;
+            .with_context(|| format!("failed to download `{address}`"))?;
         if to.exists() {
             std::fs::remove_file(to)
-                .with_context(|| format!("could not replace `{}`", to.display()))?;
+                .with_context(|| format!("failed to replace `{}`", to.display()))?;
         }
         return client.download(&url, to).await.map_err(Into::into);
     };
     let body = STANDARD
         .decode(body)
-        .context("the output's data URI cannot be read")?;
-    std::fs::write(to, body).with_context(|| format!("could not write `{}`", to.display()))
+        .context("the output is not a valid data URI")?;
+    std::fs::write(to, body).with_context(|| format!("failed to write `{}`", to.display()))
 }

@@ -1,4 +1,4 @@
-//! The start as a person at a terminal sees it: each phase with its time, and what setup prints.
+//! Shows the startup of a model on a terminal: each phase with its time, and the output of the setup.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
@@ -12,17 +12,17 @@ use crate::build_info;
 use crate::cli::{LogFormat, ProgressMode};
 use crate::model_source::ModelSource;
 
-/// Shows how the children of a model get on.
+/// Shows the startup of the child processes of a model.
 pub(crate) struct StartupProgress {
     output: ProgressOutput,
-    /// Which model, where there are several.
+    /// The name of the model, if there are several.
     model: Option<String>,
-    /// Turns while worker 0 loads.
+    /// Shown while child 0 loads.
     spinner: Mutex<Option<ProgressBar>>,
-    /// What to say once, when all children are ready.
+    /// Returns the banner when all children are ready.
     on_ready: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Children that have never been ready.
-    awaited: AtomicUsize,
+    pending: AtomicUsize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl StartupProgress {
     pub(crate) fn new(
         mode: ProgressMode,
         format: LogFormat,
-        workers: usize,
+        children: usize,
         on_ready: Box<dyn Fn() -> Option<String> + Send + Sync>,
     ) -> Self {
         let output = match (mode, format) {
@@ -51,11 +51,11 @@ impl StartupProgress {
             model: None,
             spinner: Mutex::new(None),
             on_ready,
-            awaited: AtomicUsize::new(workers),
+            pending: AtomicUsize::new(children),
         }
     }
 
-    /// The same for one model of several: lines with its name, and nothing that moves.
+    /// The same for one model of several: lines with its name, without a spinner.
     pub(crate) fn of_model(self, name: &str) -> Self {
         let output = if self.output == ProgressOutput::Spinner {
             ProgressOutput::Lines
@@ -69,12 +69,12 @@ impl StartupProgress {
         }
     }
 
-    /// The first thing anybody wants to know: what is served, and where.
+    /// Shows which model is served, and where.
     pub(crate) fn announce(&self, model: &ModelSource, url: &str) {
         let (dir, predictor) = (model.dir.display(), &model.predictor_ref);
         match self.output {
             ProgressOutput::Log => tracing::info!(%url, model = %dir, predictor, "listening"),
-            ProgressOutput::Spinner | ProgressOutput::Lines => self.say(&format!(
+            ProgressOutput::Spinner | ProgressOutput::Lines => self.print(&format!(
                 "tidegate {} · {dir} ({predictor}) · {url}",
                 build_info::VERSION
             )),
@@ -87,7 +87,7 @@ impl StartupProgress {
         match self.output {
             ProgressOutput::Log => tracing::info!(%url, models = names.join(","), "listening"),
             ProgressOutput::Spinner | ProgressOutput::Lines => {
-                self.say(&format!(
+                self.print(&format!(
                     "tidegate {} · {} models · {url}\n  {}",
                     build_info::VERSION,
                     names.len(),
@@ -97,8 +97,8 @@ impl StartupProgress {
         }
     }
 
-    /// One line for people; nothing when only log lines are wanted.
-    pub(crate) fn say(&self, line: &str) {
+    /// Prints a line, unless only log lines are shown.
+    fn print(&self, line: &str) {
         if self.output == ProgressOutput::Log {
             return;
         }
@@ -112,7 +112,7 @@ impl StartupProgress {
         }
     }
 
-    fn spin(&self, text: String) {
+    fn start_spinner(&self, text: String) {
         let spinner = ProgressBar::new_spinner().with_style(
             ProgressStyle::with_template("  {spinner} {msg} {elapsed}")
                 .expect("the template is fixed"),
@@ -125,7 +125,7 @@ impl StartupProgress {
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(spinner);
     }
 
-    fn still(&self) {
+    fn stop_spinner(&self) {
         if let Some(spinner) = self
             .spinner
             .lock()
@@ -136,75 +136,98 @@ impl StartupProgress {
         }
     }
 
-    fn log(worker: usize, phase: Phase<'_>) {
+    fn log(child: usize, phase: Phase<'_>) {
         match phase {
-            Phase::Loading { pid } => tracing::info!(worker, pid, "loading the model"),
+            Phase::Loading { pid } => tracing::info!(worker = child, pid, "loading the model"),
             Phase::Log { text, .. } => {
-                tracing::info!(target: "model", worker, "{}", text.trim_end())
+                tracing::info!(target: "model", worker = child, "{}", text.trim_end())
             }
             Phase::Ready { after, slots } => {
-                tracing::info!(worker, slots, seconds = after.as_secs_f64(), "model ready")
+                tracing::info!(
+                    worker = child,
+                    slots,
+                    seconds = after.as_secs_f64(),
+                    "model ready"
+                )
             }
-            Phase::Failed { reason } => tracing::error!(worker, reason, "setup failed"),
+            Phase::Failed { reason } => tracing::error!(worker = child, reason, "setup failed"),
             Phase::Died { reason, pause } => {
                 tracing::warn!(
-                    worker,
+                    worker = child,
                     reason,
                     pause_ms = pause.as_millis() as u64,
                     "model process died, replacing it"
                 )
             }
             Phase::Defunct { reason } => tracing::error!(
-                worker,
+                worker = child,
                 reason,
-                "model process died; the model is defunct until one works again"
+                "model process died, the model is defunct"
             ),
         }
     }
 }
 
 impl Observer for StartupProgress {
-    fn phase(&self, worker: usize, phase: Phase<'_>) {
-        let name = match (&self.model, worker) {
+    fn phase(&self, child: usize, phase: Phase<'_>) {
+        let name = match (&self.model, child) {
             (None, 0) => String::new(),
-            (None, worker) => format!(" (worker {worker})"),
+            (None, child) => format!(" (worker {child})"),
             (Some(model), 0) => format!(" ({model})"),
-            (Some(model), worker) => format!(" ({model}, worker {worker})"),
+            (Some(model), child) => format!(" ({model}, worker {child})"),
         };
         match (self.output, phase) {
             (ProgressOutput::Log, phase) => {
-                let _in_model = self.model.as_deref().map(|model| tracing::info_span!("of", model).entered());
-                Self::log(worker, phase);
+                let _in_model = self
+                    .model
+                    .as_deref()
+                    .map(|model| tracing::info_span!("of", model).entered());
+                Self::log(child, phase);
             }
-            (ProgressOutput::Spinner, Phase::Loading { .. }) if worker == 0 => self.spin("loading the model".to_owned()),
-            (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Loading { pid }) => self.say(&format!("  loading the model{name}, process {pid}")),
-            (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Log { text, .. }) => self.say(&format!("  | {}", text.trim_end_matches('\n'))),
+            (ProgressOutput::Spinner, Phase::Loading { .. }) if child == 0 => {
+                self.start_spinner("loading the model".to_owned())
+            }
+            (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Loading { pid }) => {
+                self.print(&format!("  loading the model{name}, process {pid}"))
+            }
+            (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Log { text, .. }) => {
+                self.print(&format!("  | {}", text.trim_end_matches('\n')))
+            }
             (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Ready { after, slots }) => {
-                self.still();
-                let slots = if slots == 1 { "1 slot".to_owned() } else { format!("{slots} slots") };
-                self.say(&format!("  ready{name} after {:.2} s with {slots}", after.as_secs_f64()));
+                self.stop_spinner();
+                let slots = if slots == 1 {
+                    "1 slot".to_owned()
+                } else {
+                    format!("{slots} slots")
+                };
+                self.print(&format!(
+                    "  ready{name} after {:.2} s with {slots}",
+                    after.as_secs_f64()
+                ));
             }
             (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Failed { reason }) => {
-                self.still();
-                self.say(&format!("  setup failed{name}:\n{}", indented(reason)));
+                self.stop_spinner();
+                self.print(&format!("  setup failed{name}:\n{}", indented(reason)));
             }
-            (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Died { reason, .. }) => {
-                self.say(&format!("  the model's process died{name} and is being replaced: {reason}"))
-            }
-            (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Defunct { reason }) => {
-                self.say(&format!("  the model's process died{name} ; the model is defunct until one works again: {reason}"))
-            }
+            (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Died { reason, .. }) => self
+                .print(&format!(
+                    "  model process died{name}, replacing it: {reason}"
+                )),
+            (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Defunct { reason }) => self
+                .print(&format!(
+                    "  model process died{name}, the model is defunct: {reason}"
+                )),
         }
         if let Phase::Ready { .. } = phase
             && self
-                .awaited
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |awaited| {
-                    awaited.checked_sub(1)
+                .pending
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pending| {
+                    pending.checked_sub(1)
                 })
                 == Ok(1)
             && let Some(banner) = (self.on_ready)()
         {
-            self.say(&banner);
+            self.print(&banner);
         }
     }
 }
@@ -216,7 +239,7 @@ fn indented(text: &str) -> String {
         .join("\n")
 }
 
-/// For a person; one who has closed stderr does not want to know.
+/// Write errors are ignored, because stderr may be closed.
 fn write_line(line: &str) {
     writeln!(std::io::stderr().lock(), "{line}").ok();
 }

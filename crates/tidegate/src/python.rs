@@ -1,7 +1,7 @@
-//! Which Python runs the model, and where it finds our package.
+//! Finds the Python interpreter that runs the model, and the tidegate package.
 //!
-//! Installed from the wheel, this program lies beside the environment's `python` and the package is
-//! in its site-packages. In a checkout it lies in `target/`, and the package is built here.
+//! Installed from the wheel, this program is next to the `python` of the environment, and the package
+//! is in its site-packages. In a checkout it is in `target/`, and this file builds the package.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 
-/// An interpreter and what must be on its path to find our package.
+/// An interpreter, and the `PYTHONPATH` with which it finds the package.
 #[derive(Debug, Clone)]
 pub(crate) struct Python {
     pub(crate) program: PathBuf,
@@ -17,15 +17,16 @@ pub(crate) struct Python {
 }
 
 impl Python {
-    /// Finds it: the given one, the one beside this program, the active environment's, `python3`.
+    /// The given interpreter, the one next to this program, the one of the active environment, or
+    /// `python3`.
     pub(crate) fn find(given: Option<&Path>) -> anyhow::Result<Self> {
         let here = std::env::current_exe()
             .and_then(|exe| exe.canonicalize())
-            .context("cannot find out where this program is")?;
+            .context("failed to find the path of this program")?;
         let checkout = Checkout::around(&here);
         let program = given
             .map(Path::to_path_buf)
-            .or_else(|| beside(&here))
+            .or_else(|| next_to(&here))
             .or_else(active)
             .unwrap_or_else(|| PathBuf::from("python3"));
         let program = absolute(program);
@@ -44,7 +45,7 @@ impl Python {
         Ok(Self { program, path })
     }
 
-    /// A command that runs this interpreter with our package at hand.
+    /// A command that runs this interpreter and finds the package.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         if let Ok(path) = std::env::join_paths(&self.path)
@@ -56,7 +57,7 @@ impl Python {
     }
 }
 
-fn beside(here: &Path) -> Option<PathBuf> {
+fn next_to(here: &Path) -> Option<PathBuf> {
     let bin = here.parent()?;
     ["python", "python3"]
         .into_iter()
@@ -69,8 +70,8 @@ fn active() -> Option<PathBuf> {
     Some(environment.join("bin").join("python")).filter(|python| python.exists())
 }
 
-/// Children start in another folder, so a relative path would not be found. A bare name is looked up
-/// in `PATH` and stays as it is.
+/// Children start in another folder, so a relative path must become absolute. A bare name stays, and
+/// is looked up in `PATH`.
 fn absolute(program: PathBuf) -> PathBuf {
     if program.components().count() > 1 {
         std::path::absolute(&program).unwrap_or(program)
@@ -79,7 +80,7 @@ fn absolute(program: PathBuf) -> PathBuf {
     }
 }
 
-/// A checkout of the project, when this program was built in one.
+/// The checkout in which this program was built.
 struct Checkout {
     root: PathBuf,
     profile: String,
@@ -100,7 +101,8 @@ impl Checkout {
         })
     }
 
-    /// The folder to put on the path, its extension module built if it is missing or older than its source.
+    /// The folder for `PYTHONPATH`. Builds the extension module if it is missing or older than its
+    /// source.
     fn package(&self) -> anyhow::Result<PathBuf> {
         let package = self.root.join("python");
         let module = package.join("tidegate").join("_native.abi3.so");
@@ -117,7 +119,7 @@ impl Checkout {
     }
 
     fn build(&self, module: &Path) -> anyhow::Result<()> {
-        tracing::info!("building the Python extension of this checkout");
+        tracing::info!("building the Python extension");
         let profile = if self.profile == "debug" {
             "dev"
         } else {
@@ -137,7 +139,7 @@ impl Checkout {
             .stdin(Stdio::null());
         let status = cargo
             .status()
-            .context("could not run `cargo` to build the Python extension")?;
+            .context("failed to run `cargo` to build the Python extension")?;
         if !status.success() {
             bail!("`cargo build -p tidegate-python` failed; its messages are above");
         }
@@ -146,13 +148,13 @@ impl Checkout {
             .join("target")
             .join(&self.profile)
             .join("lib_native.so");
-        // Renamed into place, because a running child may have the old one mapped.
-        // Under a name of its own: another server may be at it.
+        // Renamed into place, because a running child may have the old file mapped. The name is unique,
+        // because another server may build at the same time.
         let fresh = module.with_extension(format!("{}.new", std::process::id()));
         std::fs::copy(&library, &fresh)
-            .with_context(|| format!("could not copy `{}`", library.display()))?;
+            .with_context(|| format!("failed to copy `{}`", library.display()))?;
         std::fs::rename(&fresh, module)
-            .with_context(|| format!("could not write `{}`", module.display()))
+            .with_context(|| format!("failed to write `{}`", module.display()))
     }
 }
 

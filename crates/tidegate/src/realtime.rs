@@ -1,5 +1,5 @@
-//! The command line, and what `RUNPOD_REALTIME_PORT` makes of it: a script with a handler is served there, on every
-//! network, as Runpod's own package does.
+//! Parses the command line, and applies `RUNPOD_REALTIME_PORT`: a script with a handler is then served on
+//! that port on all networks, as Runpod's own package does.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -12,61 +12,58 @@ use crate::config;
 use crate::runpod_env::RealtimeEnv;
 use crate::usage_error::UsageError;
 
-/// What was said on the command line, as it is to be run.
-pub(crate) fn command_line(arguments: &[OsString]) -> anyhow::Result<Cli> {
+/// Parses the command line.
+pub(crate) fn parse_command_line(arguments: &[OsString]) -> anyhow::Result<Cli> {
     let matches = config::read(arguments)?;
     let cli = Cli::from_arg_matches(&matches)?;
     match RealtimeEnv::read()? {
-        Some(realtime) => Ok(served_there(cli, &matches, realtime)?),
+        Some(realtime) => Ok(apply(cli, &matches, realtime)?),
         None => Ok(cli),
     }
 }
 
-fn served_there(
-    mut cli: Cli,
-    matches: &ArgMatches,
-    realtime: RealtimeEnv,
-) -> Result<Cli, UsageError> {
+fn apply(mut cli: Cli, matches: &ArgMatches, realtime: RealtimeEnv) -> Result<Cli, UsageError> {
     cli.command = match cli.command {
         Command::Serve(args) if is_script(&args.dir) => {
-            Command::Serve(Box::new(at(*args, matches, realtime)))
+            Command::Serve(Box::new(with_realtime(*args, matches, realtime)))
         }
         Command::Worker(args) if is_script(&args.target) => {
-            Command::Serve(Box::new(instead_of_working(*args, realtime)?))
+            Command::Serve(Box::new(serve_instead_of_polling(*args, realtime)?))
         }
         other => other,
     };
     Ok(cli)
 }
 
-/// Flags count more than the variables, also those in a file, and our own variables more than Runpod's.
-fn at(args: ServeArgs, matches: &ArgMatches, realtime: RealtimeEnv) -> ServeArgs {
+/// Flags and the configuration file take precedence over environment variables, and tidegate's
+/// variables over Runpod's.
+fn with_realtime(args: ServeArgs, matches: &ArgMatches, realtime: RealtimeEnv) -> ServeArgs {
     let serve = matches.subcommand().map(|(_, given)| given);
-    let said = |name: &str| FlagSource::of(serve, name);
+    let source = |name: &str| FlagSource::of(serve, name);
     let mut args = args;
-    // `PORT` is everybody's, and the other one is meant for handlers.
-    if said("port") != FlagSource::CommandLine {
+    // `PORT` is generic, and RUNPOD_REALTIME_PORT is specific to handlers.
+    if source("port") != FlagSource::CommandLine {
         args.listen.port = realtime.port;
     }
-    if said("host") == FlagSource::Default {
+    if source("host") == FlagSource::Default {
         "0.0.0.0".clone_into(&mut args.listen.host);
-        // Who sets the variable wants to be reached there, and has no other way to say so.
+        // The variable requests a public port, and Runpod has no tokens for it.
         args.listen.allow_anonymous = true;
     }
-    if said("workers") == FlagSource::Default {
+    if source("workers") == FlagSource::Default {
         args.workers = realtime.workers;
     }
     args
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FlagSource {
-    /// From the command line, or from the file that it names.
+    /// The command line, or the file that it names.
     CommandLine,
-    /// From a variable.
+    /// An environment variable.
     Environment,
-    /// It is the usual one.
+    /// The default.
     Default,
 }
 
@@ -75,9 +72,9 @@ impl FlagSource {
         match serve.and_then(|given| given.value_source(name)) {
             Some(ValueSource::CommandLine) => Self::CommandLine,
             Some(ValueSource::EnvVariable) => Self::Environment,
-            // What a file says takes the place of the usual value.
+            // A value of the file replaces the default.
             _ if serve.and_then(|given| given.get_raw(name)?.next_back())
-                != usual(name).as_deref() =>
+                != default_value(name).as_deref() =>
             {
                 Self::CommandLine
             }
@@ -86,8 +83,8 @@ impl FlagSource {
     }
 }
 
-/// What a flag of `serve` says when nobody says anything.
-fn usual(name: &str) -> Option<OsString> {
+/// The default value of a flag of `serve`.
+fn default_value(name: &str) -> Option<OsString> {
     let command = Cli::parser();
     let flag = command
         .find_subcommand("serve")?
@@ -98,16 +95,21 @@ fn usual(name: &str) -> Option<OsString> {
         .map(|value| value.as_os_str().to_owned())
 }
 
-fn instead_of_working(worker: WorkerArgs, realtime: RealtimeEnv) -> Result<ServeArgs, UsageError> {
+fn serve_instead_of_polling(
+    worker: WorkerArgs,
+    realtime: RealtimeEnv,
+) -> Result<ServeArgs, UsageError> {
     let words = [
         OsStr::new("tidegate"),
         OsStr::new("serve"),
         worker.target.as_os_str(),
     ];
-    let broken = |error: clap::Error| UsageError::new(error.to_string());
-    let matches = Cli::parser().try_get_matches_from(words).map_err(broken)?;
-    let Command::Serve(serve) = Cli::from_arg_matches(&matches).map_err(broken)?.command else {
-        return Err(UsageError::new("`serve` is no command"));
+    let internal = |error: clap::Error| UsageError::new(error.to_string());
+    let matches = Cli::parser()
+        .try_get_matches_from(words)
+        .map_err(internal)?;
+    let Command::Serve(serve) = Cli::from_arg_matches(&matches).map_err(internal)?.command else {
+        return Err(UsageError::new("`serve` is not a command"));
     };
     let serve = *serve;
     let serve = ServeArgs {
@@ -126,7 +128,7 @@ fn instead_of_working(worker: WorkerArgs, realtime: RealtimeEnv) -> Result<Serve
         },
         ..serve
     };
-    Ok(at(serve, &matches, realtime))
+    Ok(with_realtime(serve, &matches, realtime))
 }
 
 fn is_script(target: &Path) -> bool {
@@ -139,14 +141,14 @@ fn is_script(target: &Path) -> bool {
 mod tests {
     use super::*;
 
-    const THERE: RealtimeEnv = RealtimeEnv {
+    const REALTIME: RealtimeEnv = RealtimeEnv {
         port: 8001,
         workers: 3,
     };
 
     fn served(words: &[&str]) -> ServeArgs {
         let matches = Cli::parser().try_get_matches_from(words).unwrap();
-        let cli = served_there(Cli::from_arg_matches(&matches).unwrap(), &matches, THERE).unwrap();
+        let cli = apply(Cli::from_arg_matches(&matches).unwrap(), &matches, REALTIME).unwrap();
         let Command::Serve(args) = cli.command else {
             panic!("not served: {words:?}")
         };
@@ -154,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_served_where_the_variables_say() {
+    fn a_script_is_served_on_the_realtime_port() {
         for words in [
             ["tidegate", "serve", "handler.py"],
             ["tidegate", "worker", "handler.py"],
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_count_more_and_folders_are_left_alone() {
+    fn flags_take_precedence_and_folders_are_not_affected() {
         let args = served(&[
             "tidegate",
             "serve",
@@ -206,7 +208,7 @@ mod tests {
         ]
         .into();
         let matches = config::read(&words).unwrap();
-        let cli = served_there(Cli::from_arg_matches(&matches).unwrap(), &matches, THERE).unwrap();
+        let cli = apply(Cli::from_arg_matches(&matches).unwrap(), &matches, REALTIME).unwrap();
         let Command::Serve(args) = cli.command else {
             panic!("not served")
         };

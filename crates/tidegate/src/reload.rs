@@ -1,26 +1,26 @@
-//! What is read again on SIGHUP: files that may change while the server runs.
+//! Reloads files on SIGHUP.
 //!
-//! Each is one action. One that fails is logged and leaves what was read before in place, and the
-//! others are done all the same.
+//! Each file is one action. If an action fails, the error is logged, the previous content stays in use,
+//! and the other actions run.
 
 use std::future::pending;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Reads something again and puts it to use.
-pub(crate) type Action = Box<dyn Fn() -> anyhow::Result<()> + Send + Sync>;
+/// Reloads one file.
+pub(crate) type ReloadAction = Box<dyn Fn() -> anyhow::Result<()> + Send + Sync>;
 
-/// What to read again, by name.
+/// The actions, with their names.
 #[derive(Default)]
 pub(crate) struct Reload {
-    /// Done in this order, each time.
-    pub(crate) actions: Vec<(&'static str, Action)>,
+    /// In the order in which they run.
+    pub(crate) actions: Vec<(&'static str, ReloadAction)>,
 }
 
 impl Reload {
-    /// Listens from now on; the future that does the work never ends.
+    /// Installs the signal handler, and returns the future that runs the actions. It never ends.
     ///
-    /// With nothing to read again SIGHUP keeps its meaning: the terminal is gone, and so is the server.
+    /// Without actions SIGHUP keeps its default: it ends the server, because the terminal was closed.
     pub(crate) fn listen(self) -> std::io::Result<impl Future<Output = ()>> {
         let hangup = if self.actions.is_empty() {
             None
@@ -41,11 +41,11 @@ impl Reload {
     fn run(&self) {
         for (name, action) in &self.actions {
             match action() {
-                Ok(()) => tracing::info!(name, "read again"),
+                Ok(()) => tracing::info!(name, "reloaded"),
                 Err(error) => tracing::error!(
                     name,
                     error = format!("{error:#}"),
-                    "could not be read again, what was read before stays"
+                    "failed to reload, keeping the previous content"
                 ),
             }
         }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_fails_does_not_keep_the_others_from_being_read() {
+    fn a_failing_action_does_not_stop_the_others() {
         let count = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&count);
         let reload = Reload {

@@ -1,4 +1,4 @@
-//! `--run-as`: which user that is, from the system's own list.
+//! `--run-as`: finds the user and the group in `/etc/passwd` and `/etc/group`.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use tidegate_runtime::RunAs;
 
 use crate::usage_error::UsageError;
 
-/// Reads `USER`, `USER:GROUP` or numbers in their places.
+/// Parses `USER` or `USER:GROUP`, with names or numbers.
 pub(crate) fn read(text: &str) -> Result<RunAs, UsageError> {
     let list = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let user = find(text, &list("/etc/passwd"), &list("/etc/group"))?;
@@ -17,7 +17,7 @@ pub(crate) fn read(text: &str) -> Result<RunAs, UsageError> {
             "--run-as `{text}`: only root can run the model as another user"
         ));
         return Err(
-            usage.hint("start tidegate as root, or leave --run-as out and start it as that user")
+            usage.hint("start tidegate as root, or omit --run-as and start it as that user")
         );
     }
     Ok(user)
@@ -25,11 +25,11 @@ pub(crate) fn read(text: &str) -> Result<RunAs, UsageError> {
 
 /// Looks a user up in the text of `/etc/passwd`, and a group in that of `/etc/group`.
 fn find(text: &str, passwd: &str, groups: &str) -> Result<RunAs, UsageError> {
-    let unknown = |what: &str, name: &str| {
+    let unknown = |kind: &str, name: &str| {
         let usage = UsageError::new(format!(
-            "--run-as `{text}`: there is no {what} `{name}` on this machine"
+            "--run-as `{text}`: there is no {kind} `{name}` on this machine"
         ));
-        usage.hint("give a name that exists, or numbers like 65534:65534")
+        usage.hint("give an existing name, or numbers such as 65534:65534")
     };
     let (user, group) = text
         .split_once(':')
@@ -37,7 +37,7 @@ fn find(text: &str, passwd: &str, groups: &str) -> Result<RunAs, UsageError> {
     let entry =
         fields(passwd).find(|entry| entry.first() == Some(&user) || entry.get(2) == Some(&user));
     let number =
-        |entry: &[&str], place: usize| entry.get(place).and_then(|text| text.parse::<u32>().ok());
+        |entry: &[&str], index: usize| entry.get(index).and_then(|text| text.parse::<u32>().ok());
     let uid = entry
         .as_deref()
         .and_then(|entry| number(entry, 2))
@@ -72,7 +72,7 @@ mod tests {
     const GROUPS: &str = "root:x:0:\nvideo:x:44:ada\n";
 
     #[test]
-    fn names_and_numbers_are_users() {
+    fn names_and_numbers_are_accepted() {
         for (text, uid, gid) in [
             ("ada", 1000, 1001),
             ("1000", 1000, 1001),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_exist_is_named() {
+    fn an_unknown_user_or_group_is_named() {
         for (text, missing) in [
             ("bob", "user `bob`"),
             ("ada:cats", "group `cats`"),

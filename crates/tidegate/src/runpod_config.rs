@@ -1,4 +1,4 @@
-//! The key that `runpod config` has left in `~/.runpod/config.toml`.
+//! The API key that `runpod config` stored in `~/.runpod/config.toml`.
 
 /// The key of the profile `default`.
 pub(crate) fn key() -> Option<String> {
@@ -24,7 +24,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_none_there_is_none() {
+    fn an_invalid_or_missing_key_is_none() {
         for text in [
             "",
             "api_key = \"k\"",

@@ -1,4 +1,4 @@
-//! The variables that Runpod's workers know, read here and nowhere else.
+//! Reads the environment variables of Runpod's workers. No other file reads them.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ const POD: &str = "RUNPOD_POD_ID";
 const REALTIME_PORT: &str = "RUNPOD_REALTIME_PORT";
 const REALTIME_WORKERS: &str = "RUNPOD_REALTIME_CONCURRENCY";
 
-/// As many processes as `--workers` takes.
-const MOST_WORKERS: u16 = 256;
+/// The maximum of `--workers`.
+const MAX_WORKERS: u16 = 256;
 
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
-/// A platform that is told more often has no use for it.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+/// More frequent heartbeats have no use for a platform.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the environment says in Runpod's names.
+/// The environment variables of a worker.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunpodEnv {
-    /// The addresses; none when there is no platform.
+    /// The addresses of the platform, if there is one.
     pub(crate) templates: Option<UrlTemplates>,
     /// `RUNPOD_POD_ID`
     pub(crate) worker: Option<String>,
@@ -36,14 +36,14 @@ pub(crate) struct RunpodEnv {
     pub(crate) integration: Option<String>,
     /// `RUNPOD_PING_INTERVAL`, in milliseconds.
     pub(crate) ping_every: Duration,
-    /// `RUNPOD_LOG_LEVEL`, or `RUNPOD_DEBUG_LEVEL`, as a filter of ours.
+    /// `RUNPOD_LOG_LEVEL`, or `RUNPOD_DEBUG_LEVEL`, as a log filter.
     pub(crate) log_filter: Option<&'static str>,
 }
 
 impl RunpodEnv {
     pub(crate) fn read() -> Result<Self, UsageError> {
         let mut read = Self::from(variable)?;
-        // It counts more than the variable for Runpod's own workers too.
+        // The file takes precedence over the variable, as for Runpod's own workers.
         if let Some(key) = runpod_config::key() {
             read.key = Some(key);
         }
@@ -51,51 +51,51 @@ impl RunpodEnv {
     }
 
     fn from(get: impl Fn(&str) -> Option<String>) -> Result<Self, UsageError> {
-        let filled = |name: &str| get(name).filter(|value| !value.trim().is_empty());
-        let templates = match (filled(TAKE), filled(DONE)) {
+        let non_empty = |name: &str| get(name).filter(|value| !value.trim().is_empty());
+        let templates = match (non_empty(TAKE), non_empty(DONE)) {
             (Some(take), Some(done)) => Some(UrlTemplates {
                 take,
                 done,
-                stream: filled(STREAM),
-                ping: filled(PING),
+                stream: non_empty(STREAM),
+                ping: non_empty(PING),
             }),
             (Some(_), None) => {
-                return Err(missing(DONE, "results go", "job-done/$RUNPOD_POD_ID/$ID"));
+                return Err(missing(DONE, "results", "job-done/$RUNPOD_POD_ID/$ID"));
             }
-            (None, Some(_)) => return Err(missing(TAKE, "jobs come from", "job-take/$ID")),
+            (None, Some(_)) => return Err(missing(TAKE, "jobs", "job-take/$ID")),
             (None, None) => None,
         };
         Ok(Self {
             templates,
-            worker: filled(POD),
-            key: filled("RUNPOD_AI_API_KEY"),
-            integration: filled("RUNPOD_UA_INTEGRATION"),
-            ping_every: interval(filled(INTERVAL))?,
-            log_filter: filled("RUNPOD_LOG_LEVEL")
-                .or_else(|| filled("RUNPOD_DEBUG_LEVEL"))
+            worker: non_empty(POD),
+            key: non_empty("RUNPOD_AI_API_KEY"),
+            integration: non_empty("RUNPOD_UA_INTEGRATION"),
+            ping_every: interval(non_empty(INTERVAL))?,
+            log_filter: non_empty("RUNPOD_LOG_LEVEL")
+                .or_else(|| non_empty("RUNPOD_DEBUG_LEVEL"))
                 .and_then(|level| filter(&level)),
         })
     }
 }
 
-fn interval(said: Option<String>) -> Result<Duration, UsageError> {
-    let Some(text) = said else {
+fn interval(value: Option<String>) -> Result<Duration, UsageError> {
+    let Some(text) = value else {
         return Ok(DEFAULT_INTERVAL);
     };
-    let wrong = |_| {
-        UsageError::new(format!("{INTERVAL} is `{text}`, which is no number"))
-            .hint("give milliseconds, such as 10000")
+    let invalid = |_| {
+        UsageError::new(format!("{INTERVAL} is `{text}`, which is not a number"))
+            .hint("set it to milliseconds, such as 10000")
     };
-    Ok(Duration::from_millis(text.trim().parse().map_err(wrong)?).max(SHORTEST_INTERVAL))
+    Ok(Duration::from_millis(text.trim().parse().map_err(invalid)?).max(MIN_INTERVAL))
 }
 
-/// What a server of a handler says to a platform that it takes no jobs from.
+/// The environment variables of the heartbeats of a served handler.
 pub(crate) struct HeartbeatEnv {
     /// `RUNPOD_WEBHOOK_PING`
     pub(crate) ping: String,
     /// `RUNPOD_POD_ID`
     pub(crate) worker: String,
-    /// As that of a worker.
+    /// The same as for a worker.
     pub(crate) key: Option<String>,
     /// `RUNPOD_PING_INTERVAL`
     pub(crate) every: Duration,
@@ -103,21 +103,21 @@ pub(crate) struct HeartbeatEnv {
 
 impl HeartbeatEnv {
     pub(crate) fn read() -> Result<Option<Self>, UsageError> {
-        let filled = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
-        let (Some(ping), Some(worker)) = (filled(PING), filled(POD)) else {
+        let non_empty = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+        let (Some(ping), Some(worker)) = (non_empty(PING), non_empty(POD)) else {
             return Ok(None);
         };
-        let key = runpod_config::key().or_else(|| filled("RUNPOD_AI_API_KEY"));
+        let key = runpod_config::key().or_else(|| non_empty("RUNPOD_AI_API_KEY"));
         Ok(Some(Self {
             ping,
             worker,
             key,
-            every: interval(filled(INTERVAL))?,
+            every: interval(non_empty(INTERVAL))?,
         }))
     }
 }
 
-/// Where a handler is served instead of fetching jobs, when the environment says so.
+/// The environment variables that make a worker serve its handler instead of fetching jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RealtimeEnv {
     /// `RUNPOD_REALTIME_PORT`
@@ -132,24 +132,24 @@ impl RealtimeEnv {
     }
 
     fn from(get: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, UsageError> {
-        let number = |name: &str, usual: u16, most: u16| match get(name)
+        let number = |name: &str, default: u16, max: u16| match get(name)
             .filter(|value| !value.trim().is_empty())
         {
-            None => Ok(usual),
+            None => Ok(default),
             Some(text) => text
                 .trim()
                 .parse()
                 .ok()
-                .filter(|number| *number <= most)
+                .filter(|number| *number <= max)
                 .ok_or_else(|| {
                     UsageError::new(format!(
-                        "{name} is `{text}`, which is no number up to {most}"
+                        "{name} is `{text}`, which is not a number up to {max}"
                     ))
-                    .hint("give a number, or leave it away")
+                    .hint("set it to a number, or unset it")
                 }),
         };
         let port = number(REALTIME_PORT, 0, u16::MAX)?;
-        let workers = number(REALTIME_WORKERS, 1, MOST_WORKERS)?.max(1);
+        let workers = number(REALTIME_WORKERS, 1, MAX_WORKERS)?.max(1);
         Ok((port != 0).then_some(Self { port, workers }))
     }
 }
@@ -158,7 +158,7 @@ fn variable(name: &str) -> Option<String> {
     Some(std::env::var_os(name)?.to_string_lossy().into_owned())
 }
 
-/// `UVICORN_LOG_LEVEL` as a filter of ours.
+/// `UVICORN_LOG_LEVEL` as a log filter.
 pub(crate) fn server_log_filter() -> Option<&'static str> {
     match variable("UVICORN_LOG_LEVEL")?.to_ascii_lowercase().as_str() {
         "critical" => Some("error"),
@@ -167,10 +167,10 @@ pub(crate) fn server_log_filter() -> Option<&'static str> {
     }
 }
 
-/// Runpod's levels in our words; what is not one says nothing.
+/// The log filter for a level of Runpod; unknown levels are ignored.
 fn filter(level: &str) -> Option<&'static str> {
     match level.to_ascii_uppercase().as_str() {
-        // That is what it means there.
+        // This is what it means in Runpod's package.
         "NOTSET" => Some("off"),
         "TRACE" => Some("trace"),
         "DEBUG" => Some("debug"),
@@ -183,10 +183,10 @@ fn filter(level: &str) -> Option<&'static str> {
 
 fn missing(name: &str, what: &str, path: &str) -> UsageError {
     UsageError::new(format!(
-        "{name} is not set, so it is not known where {what}"
+        "{name}, the address for {what}, is not set"
     ))
     .hint(format!(
-        "set it to an address of the platform, such as https://PLATFORM/v2/ENDPOINT/{path}?gpu=NAME"
+        "set it to the address that the platform provides, such as https://PLATFORM/v2/ENDPOINT/{path}?gpu=NAME"
     ))
 }
 
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_platform_is_a_mistake_that_is_named() {
+    fn a_missing_address_is_named() {
         assert!(
             env(&[(TAKE, "http://p")])
                 .unwrap_err()
@@ -227,16 +227,16 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_milliseconds_and_never_none_at_all() {
+    fn an_interval_is_in_milliseconds_and_has_a_minimum() {
         let interval = |text| env(&[(INTERVAL, text)]).map(|env| env.ping_every);
         assert_eq!(interval("4000").unwrap(), Duration::from_secs(4));
-        assert_eq!(interval("0").unwrap(), SHORTEST_INTERVAL);
+        assert_eq!(interval("0").unwrap(), MIN_INTERVAL);
         assert_eq!(interval("").unwrap(), DEFAULT_INTERVAL);
         assert!(interval("10s").is_err());
     }
 
     #[test]
-    fn a_handler_is_served_where_the_environment_says() {
+    fn the_realtime_variables_set_port_and_workers() {
         let realtime = |pairs: &'static [(&str, &str)]| {
             RealtimeEnv::from(|name| {
                 pairs

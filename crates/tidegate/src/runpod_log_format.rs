@@ -1,4 +1,4 @@
-//! Log lines as Runpod's console reads them: one object per line, with the job that it is about.
+//! The log format of Runpod's console: one JSON object per line, with the id of the job.
 
 use std::fmt::{self, Write};
 
@@ -9,10 +9,10 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The longest message in characters; of a longer one the middle is left out.
-const LONGEST: usize = 4096;
+/// The maximum length of a message in characters; longer ones lose their middle.
+const MAX_MESSAGE: usize = 4096;
 
-/// Writes events in Runpod's words.
+/// Formats events for Runpod's console.
 pub(crate) struct RunpodLogFormat;
 
 #[derive(Debug, Default)]
@@ -20,8 +20,8 @@ struct LogFields {
     job: Option<String>,
     batch: Option<String>,
     message: String,
-    /// What else was said, behind the message.
-    more: String,
+    /// The other fields, after the message.
+    other_fields: String,
 }
 
 #[derive(Serialize)]
@@ -43,9 +43,9 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut read = LogFields::default();
-        event.record(&mut read);
-        writeln!(writer, "{}", read.line(*event.metadata().level()))
+        let mut fields = LogFields::default();
+        event.record(&mut fields);
+        writeln!(writer, "{}", fields.line(*event.metadata().level()))
     }
 }
 
@@ -56,7 +56,7 @@ impl LogFields {
             .as_ref()
             .map(|batch| format!("[batchId={batch}] "))
             .unwrap_or_default();
-        let message = cut(format!("{batch}{}{}", self.message, self.more));
+        let message = truncate_middle(format!("{batch}{}{}", self.message, self.other_fields));
         let level = match level {
             Level::ERROR => "ERROR",
             Level::WARN => "WARN",
@@ -69,7 +69,7 @@ impl LogFields {
             message: &message,
             level,
         };
-        serde_json::to_string(&line).expect("texts are JSON")
+        serde_json::to_string(&line).expect("strings serialize to JSON")
     }
 }
 
@@ -87,24 +87,25 @@ impl Visit for LogFields {
         match field.name() {
             "job" => self.job = Some(format!("{value:?}")),
             "message" => self.message = format!("{value:?}"),
-            name => write!(self.more, " {name}={value:?}").expect("a String never fails to write"),
+            name => write!(self.other_fields, " {name}={value:?}")
+                .expect("writing to a String cannot fail"),
         }
     }
 }
 
-fn cut(message: String) -> String {
+fn truncate_middle(message: String) -> String {
     let length = message.chars().count();
-    if length <= LONGEST {
+    if length <= MAX_MESSAGE {
         return message;
     }
     let half = |characters: &mut dyn Iterator<Item = char>| {
-        characters.take(LONGEST / 2).collect::<String>()
+        characters.take(MAX_MESSAGE / 2).collect::<String>()
     };
     let end: String = half(&mut message.chars().rev()).chars().rev().collect();
     format!(
         "{}\n...TRUNCATED {} CHARACTERS...\n{end}",
         half(&mut message.chars()),
-        length - LONGEST
+        length - MAX_MESSAGE
     )
 }
 
@@ -113,38 +114,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_names_its_job() {
+    fn a_line_has_the_id_of_its_job() {
         let read = LogFields {
             job: Some("a".to_owned()),
             batch: None,
             message: "Finished.".to_owned(),
-            more: " took=1s".to_owned(),
+            other_fields: " took=1s".to_owned(),
         };
         assert_eq!(
             read.line(Level::INFO),
             r#"{"requestId":"a","message":"Finished. took=1s","level":"INFO"}"#
         );
-        let of_a_batch = LogFields {
+        let with_batch = LogFields {
             batch: Some("b".to_owned()),
             ..read
         };
         assert_eq!(
-            of_a_batch.line(Level::INFO),
+            with_batch.line(Level::INFO),
             r#"{"requestId":"a","message":"[batchId=b] Finished. took=1s","level":"INFO"}"#
         );
-        let nobodys = LogFields {
+        let without_job = LogFields {
             message: "x".to_owned(),
             ..LogFields::default()
         };
         assert_eq!(
-            nobodys.line(Level::WARN),
+            without_job.line(Level::WARN),
             r#"{"requestId":null,"message":"x","level":"WARN"}"#
         );
     }
 
     #[test]
-    fn of_a_long_message_the_middle_is_left_out() {
-        let text = cut(format!(
+    fn a_long_message_loses_its_middle() {
+        let text = truncate_middle(format!(
             "{}{}{}",
             "a".repeat(3000),
             "ü".repeat(100),
@@ -152,6 +153,9 @@ mod tests {
         ));
         assert!(text.starts_with(&"a".repeat(2048)) && text.ends_with(&"b".repeat(2048)));
         assert!(text.contains("...TRUNCATED 2004 CHARACTERS..."));
-        assert_eq!(cut("ü".repeat(LONGEST)), "ü".repeat(LONGEST));
+        assert_eq!(
+            truncate_middle("ü".repeat(MAX_MESSAGE)),
+            "ü".repeat(MAX_MESSAGE)
+        );
     }
 }

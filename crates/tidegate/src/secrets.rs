@@ -1,8 +1,8 @@
-//! The server's own secrets, kept where the model's code cannot read them.
+//! Hides the server's secrets from the model's code.
 //!
-//! A process can read the environment that another one of its user was started with. So a server that
-//! finds secrets in its own starts itself again without them, under the same process number, and hands
-//! them over through a file that exists in memory only.
+//! A process can read the initial environment of another process of the same user. A server with
+//! secrets in its environment therefore executes itself again without them, with the same process id,
+//! and passes them in an anonymous memory file.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,33 +21,33 @@ pub(crate) const NAMES: [&str; 4] = [
     "TIDEGATE_API_TOKEN",
     "TIDEGATE_WEBHOOK_SECRET",
 ];
-/// Says to the second start where the secrets are.
-pub(crate) const HANDED_OVER: &str = "TIDEGATE_SECRETS_FD";
+/// The variable with the descriptor of the memory file.
+pub(crate) const SECRETS_FD: &str = "TIDEGATE_SECRETS_FD";
 
-static HANDED: OnceLock<HashMap<String, String>> = OnceLock::new();
+static PASSED: OnceLock<HashMap<String, String>> = OnceLock::new();
 
-/// A variable's value, from the environment or from what was handed over.
+/// The value of a variable, from the memory file or the environment.
 pub(crate) fn variable(name: &str) -> Option<String> {
-    HANDED
+    PASSED
         .get()
-        .and_then(|handed| handed.get(name).cloned())
+        .and_then(|passed| passed.get(name).cloned())
         .or_else(|| from_environment(name))
 }
 
-/// What is not text is made into some: a secret that cannot be read must not look like none.
+/// Invalid UTF-8 is converted, because a secret must not be ignored.
 fn from_environment(name: &str) -> Option<String> {
     Some(std::env::var_os(name)?.to_string_lossy().into_owned())
 }
 
-/// Takes the secrets out of the environment. The first time this does not return: the program starts
-/// again. Without secrets nothing happens.
+/// Removes the secrets from the environment. The first call does not return: the program executes
+/// itself again. Without secrets nothing happens.
 pub(crate) fn hide() {
-    if let Some(fd) = std::env::var(HANDED_OVER)
+    if let Some(fd) = std::env::var(SECRETS_FD)
         .ok()
         .and_then(|text| text.parse().ok())
     {
-        // Whoever sets the variable by hand gets no secrets, and loses nothing else.
-        HANDED.set(receive(fd).unwrap_or_default()).ok();
+        // If the user set the variable, there are no secrets, and everything else works.
+        PASSED.set(receive(fd).unwrap_or_default()).ok();
         return;
     }
     let found: HashMap<&str, String> = NAMES
@@ -57,13 +57,13 @@ pub(crate) fn hide() {
     if found.is_empty() {
         return;
     }
-    if let Err(error) = start_again(&found) {
-        // Logging has not begun; who has closed stderr does not want to know.
-        writeln!(std::io::stderr(), "warning: a model of the same user can read the secrets in this server's environment: {error}").ok();
+    if let Err(error) = execute_again(&found) {
+        // Logging has not started. The result is ignored, because stderr may be closed.
+        writeln!(std::io::stderr(), "warning: failed to hide the secrets in the environment, a model of the same user can read them: {error}").ok();
     }
 }
 
-fn start_again(secrets: &HashMap<&str, String>) -> std::io::Result<()> {
+fn execute_again(secrets: &HashMap<&str, String>) -> std::io::Result<()> {
     let mut file = File::from(rustix::fs::memfd_create(
         "tidegate-secrets",
         MemfdFlags::empty(),
@@ -75,7 +75,7 @@ fn start_again(secrets: &HashMap<&str, String>) -> std::io::Result<()> {
     again
         .arg0(arguments.next().unwrap_or_default())
         .args(arguments)
-        .env(HANDED_OVER, file.as_raw_fd().to_string());
+        .env(SECRETS_FD, file.as_raw_fd().to_string());
     for name in NAMES {
         again.env_remove(name);
     }
@@ -83,7 +83,7 @@ fn start_again(secrets: &HashMap<&str, String>) -> std::io::Result<()> {
 }
 
 fn receive(fd: i32) -> Option<HashMap<String, String>> {
-    // Only our own file is touched: the number may be anything.
+    // The number may be any descriptor, so check that it is our file.
     let name = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
     if !name
         .to_string_lossy()
@@ -98,10 +98,10 @@ fn receive(fd: i32) -> Option<HashMap<String, String>> {
 
 #[expect(
     unsafe_code,
-    reason = "std has no safe way to take over a descriptor that was handed over by number"
+    reason = "std has no safe way to take ownership of a descriptor by its number"
 )]
 fn own(fd: i32) -> File {
-    // SAFETY: it is open, as its name was just read; it is the file that `start_again` made, and nobody
-    // else in this process knows of it.
+    // SAFETY: the descriptor is open, because its name was just read; it is the file that
+    // `execute_again` made, and no other code in this process uses it.
     unsafe { OwnedFd::from_raw_fd(fd) }.into()
 }

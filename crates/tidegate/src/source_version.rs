@@ -1,4 +1,4 @@
-//! The version of a model: a hash over its folder, so that two servers with the same files have the same.
+//! The version of a model: a hash of its files, so that servers with the same files have the same version.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,24 +9,25 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use jiff::Timestamp;
 use ring::digest::{Context, SHA256};
 
-/// Larger files count by size and time of change only: weights would take minutes to read.
-const READ_UP_TO: u64 = 64 * 1024 * 1024;
+/// Of larger files, only size and modification time are hashed: weights would take minutes to read.
+const MAX_HASHED_FILE: u64 = 64 * 1024 * 1024;
 
-/// What is known of a model's files.
+/// The version of a model's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SourceVersion {
     /// 64 hexadecimal digits.
     pub(crate) id: String,
-    /// When one of them was changed last.
+    /// The latest modification time.
     pub(crate) changed_at: Timestamp,
 }
 
-/// Reads the files of a model. Hidden folders, compiled Python and what `.dockerignore` names do not count.
+/// Hashes the files of a model, without hidden folders, compiled Python and files that `.dockerignore`
+/// excludes.
 pub(crate) fn of_folder(folder: &Path) -> io::Result<SourceVersion> {
     let (folder, files) = files_of(folder)?;
     let (mut hash, mut changed_at) = (Context::new(&SHA256), Timestamp::UNIX_EPOCH);
     for name in &files {
-        let Some(changed) = add(&mut hash, &folder, name) else {
+        let Some(changed) = add_file(&mut hash, &folder, name) else {
             continue;
         };
         changed_at = changed_at.max(changed);
@@ -40,24 +41,24 @@ pub(crate) fn of_folder(folder: &Path) -> io::Result<SourceVersion> {
     Ok(SourceVersion { id, changed_at })
 }
 
-/// Tells one state of the files from another without reading them.
+/// A fingerprint of the files from their metadata, which changes when they change.
 pub(crate) fn fingerprint(folder: &Path) -> u64 {
     let (folder, files) = files_of(folder).unwrap_or_default();
     let mut hasher = DefaultHasher::new();
     for name in files {
-        let about = fs::metadata(folder.join(&name)).ok();
+        let metadata = fs::metadata(folder.join(&name)).ok();
         (
             name,
-            about.as_ref().map(fs::Metadata::len),
-            about.and_then(|about| about.modified().ok()),
+            metadata.as_ref().map(fs::Metadata::len),
+            metadata.and_then(|metadata| metadata.modified().ok()),
         )
             .hash(&mut hasher);
     }
     hasher.finish()
 }
 
-/// The files of a model, by name. Those of a script are the Python files beside it: its folder may hold
-/// anything, and be as large as a home.
+/// The files of a model, sorted by name. Those of a script are the Python files next to it, because its
+/// folder may be a whole home directory.
 fn files_of(model: &Path) -> io::Result<(PathBuf, Vec<PathBuf>)> {
     let mut files = Vec::new();
     let folder = if model.is_file() {
@@ -74,26 +75,27 @@ fn files_of(model: &Path) -> io::Result<(PathBuf, Vec<PathBuf>)> {
         );
     } else {
         collect(fs::read_dir(folder)?, folder, Path::new(""), &mut files);
-        let ignored = ignored_in(folder);
+        let ignored = ignore_rules(folder);
         files.retain(|name| {
-            is_at_the_core(name) || !ignored.matched_path_or_any_parents(name, false).is_ignore()
+            is_essential(name) || !ignored.matched_path_or_any_parents(name, false).is_ignore()
         });
     }
     files.sort();
     Ok((folder.to_owned(), files))
 }
 
-/// Files that make a model what it is, whatever `.dockerignore` says.
-fn is_at_the_core(name: &Path) -> bool {
-    let is_at_the_top = name.parent() == Some(Path::new(""));
-    is_at_the_top
+/// Whether a file always belongs to the model, even if `.dockerignore` excludes it.
+fn is_essential(name: &Path) -> bool {
+    let is_top_level = name.parent() == Some(Path::new(""));
+    is_top_level
         && (name.extension().is_some_and(|kind| kind == "py")
             || name == "cog.yaml"
             || name == ".dockerignore")
 }
 
-/// What `.dockerignore` names: Cog leaves it out of the image, so it is no part of the model.
-fn ignored_in(folder: &Path) -> Gitignore {
+/// The rules of `.dockerignore`: Cog excludes these files from the image, so they are not part of the
+/// model.
+fn ignore_rules(folder: &Path) -> Gitignore {
     let text = fs::read_to_string(folder.join(".dockerignore")).unwrap_or_default();
     let mut rules = GitignoreBuilder::new("");
     for line in text
@@ -101,64 +103,64 @@ fn ignored_in(folder: &Path) -> Gitignore {
         .map(str::trim)
         .filter(|line| !line.starts_with('#'))
     {
-        let (not, place) = line
+        let (not, pattern) = line
             .strip_prefix('!')
-            .map_or(("", line), |place| ("!", place.trim()));
-        let place = place.trim_start_matches("./").trim_matches('/');
-        // Unlike Git, Docker counts every name from the top folder.
-        if !matches!(place, "" | ".")
-            && let Err(error) = rules.add_line(None, &format!("{not}/{place}"))
+            .map_or(("", line), |pattern| ("!", pattern.trim()));
+        let pattern = pattern.trim_start_matches("./").trim_matches('/');
+        // Unlike Git, Docker matches every pattern from the top folder.
+        if !matches!(pattern, "" | ".")
+            && let Err(error) = rules.add_line(None, &format!("{not}/{pattern}"))
         {
-            tracing::warn!(folder = %folder.display(), rule = line, %error, "a rule in .dockerignore cannot be read");
+            tracing::warn!(folder = %folder.display(), rule = line, %error, "failed to parse a rule in .dockerignore");
         }
     }
     rules.build().unwrap_or_else(|_| Gitignore::empty())
 }
 
-/// What cannot be read does not count: the model can do nothing with it either.
+/// Unreadable files are skipped: the model cannot use them either.
 fn collect(entries: fs::ReadDir, root: &Path, below: &Path, files: &mut Vec<PathBuf>) {
     for entry in entries.flatten() {
         let (name, Ok(kind)) = (entry.file_name(), entry.file_type()) else {
             continue;
         };
-        let (text, place) = (name.to_string_lossy(), below.join(&name));
+        let (text, path) = (name.to_string_lossy(), below.join(&name));
         if kind.is_dir() {
             if !text.starts_with('.')
                 && text != "__pycache__"
-                && let Ok(entries) = fs::read_dir(root.join(&place))
+                && let Ok(entries) = fs::read_dir(root.join(&path))
             {
-                collect(entries, root, &place, files);
+                collect(entries, root, &path, files);
             }
         } else if !text.ends_with(".pyc") {
-            files.push(place);
+            files.push(path);
         }
     }
 }
 
-/// Adds a file; links count by what they lead to, unless that is no file. Says when it was changed.
-fn add(hash: &mut Context, root: &Path, name: &Path) -> Option<Timestamp> {
+/// Hashes a file, and returns its modification time. Links are followed.
+fn add_file(hash: &mut Context, root: &Path, name: &Path) -> Option<Timestamp> {
     let path = root.join(name);
-    // Others are a socket, a link to nowhere, a file that went while we looked.
-    let about = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
-    let changed = about
+    // Skips sockets, broken links, and files that were deleted meanwhile.
+    let metadata = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
+    let changed = metadata
         .modified()
         .ok()
         .and_then(|time| Timestamp::try_from(time).ok())
         .unwrap_or_default();
     let text = name.as_os_str().as_encoded_bytes();
-    // With their lengths, so that no two folders give the same bytes.
+    // With lengths, so that different folders never give the same bytes.
     hash.update(&(text.len() as u64).to_le_bytes());
     hash.update(text);
-    hash.update(&about.len().to_le_bytes());
+    hash.update(&metadata.len().to_le_bytes());
     match File::open(&path) {
-        Ok(file) if about.len() <= READ_UP_TO => add_content(hash, file),
+        Ok(file) if metadata.len() <= MAX_HASHED_FILE => add_content(hash, file),
         Ok(_) | Err(_) => hash.update(&changed.as_nanosecond().to_le_bytes()),
     }
     Some(changed)
 }
 
 fn add_content(hash: &mut Context, file: File) {
-    let (mut file, mut piece) = (file.take(READ_UP_TO), vec![0; 64 * 1024]);
+    let (mut file, mut piece) = (file.take(MAX_HASHED_FILE), vec![0; 64 * 1024]);
     while let Ok(count @ 1..) = file.read(&mut piece) {
         hash.update(&piece[..count]);
     }
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_image_does_not_count() {
+    fn ignored_files_do_not_change_the_version() {
         let rules =
             "# made by the model\n\n out \n./cache/*.bin\n**/log.txt\ndata\n!data/kept.txt\n.\n";
         let model = [
@@ -233,30 +235,30 @@ mod tests {
                 ("sub/x.py", code),
             ])
         };
-        assert_ne!(all("a"), all("b"), "the code counts in any case");
+        assert_ne!(all("a"), all("b"), "code always counts");
     }
 
     #[test]
-    fn a_script_is_what_is_written_in_python_beside_it() {
+    fn the_version_of_a_script_includes_the_python_files_next_to_it() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         let script = folder.path().join("handler.py");
-        let look = || (of_folder(&script).unwrap().id, fingerprint(&script));
+        let read = || (of_folder(&script).unwrap().id, fingerprint(&script));
         write("handler.py", "1");
         write("tools.py", "1");
-        let before = look();
+        let before = read();
         write("output.bin", "1");
         assert_eq!(
-            look(),
+            read(),
             before,
-            "what a handler leaves beside itself is no new version"
+            "a file that the handler writes is not a new version"
         );
         write("tools.py", "22");
-        assert!(look().0 != before.0 && look().1 != before.1);
+        assert!(read().0 != before.0 && read().1 != before.1);
     }
 
     #[test]
-    fn every_change_of_a_file_is_another_version() {
+    fn every_change_of_a_file_changes_the_version() {
         let versions = [
             id(&[("a", "bc")]),
             id(&[("a", "cb")]),

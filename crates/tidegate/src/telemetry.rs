@@ -1,4 +1,4 @@
-//! Log lines: where they go and how they look. Always stderr: stdout is for data.
+//! Sets up logging. Logs go to stderr, because stdout is for data.
 
 use std::io::IsTerminal;
 
@@ -9,23 +9,23 @@ use crate::compat::CogEnv;
 use crate::runpod_log_format::RunpodLogFormat;
 use crate::usage_error::UsageError;
 
-/// Starts logging. `default` is what is shown when nobody says anything.
+/// Starts logging. `default` is the filter without any setting.
 pub(crate) fn start(cli: &Cli, env: &CogEnv, default: &str) -> Result<(), UsageError> {
-    let wanted = cli
+    let filter = cli
         .log_level
         .as_deref()
         .or(env.log_filter.as_deref())
         .unwrap_or(default);
     let bad = |error| {
-        UsageError::new(format!("the log filter `{wanted}` cannot be read: {error}"))
-            .hint("write it like `info` or `warn,model=debug`")
+        UsageError::new(format!("invalid log filter `{filter}`: {error}"))
+            .hint("write a filter such as `info` or `warn,model=debug`")
     };
-    let filter = EnvFilter::try_new(wanted).map_err(bad)?;
+    let filter = EnvFilter::try_new(filter).map_err(bad)?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);
-    let unsaid = cli.log_format.is_none() && env.log_format.is_none();
-    if unsaid && env.endpoint_id.is_some() && matches!(cli.command, Command::Worker(_)) {
+    let is_default = cli.log_format.is_none() && env.log_format.is_none();
+    if is_default && env.endpoint_id.is_some() && matches!(cli.command, Command::Worker(_)) {
         builder
             .with_ansi(false)
             .event_format(RunpodLogFormat)

@@ -1,6 +1,6 @@
-//! The tokens of the server's callers: from `TIDEGATE_API_TOKENS` and from `--tokens-file`.
+//! The tokens of the clients, from `TIDEGATE_API_TOKENS` and `--tokens-file`.
 //!
-//! A token never appears in a message: what is wrong is told by its place in the list or its line.
+//! Messages never contain a token: they name its position in the list or its line.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use crate::secrets;
 use crate::usage_error::UsageError;
 
 /// The variable with the tokens themselves.
-const LIST: &str = "TIDEGATE_API_TOKENS";
-/// Shorter tokens may be guessed.
+const TOKENS_VARIABLE: &str = "TIDEGATE_API_TOKENS";
+/// Shorter tokens can be guessed.
 const SAFE_LEN: usize = 16;
-const MAKE_ONE: &str = "make one with `tidegate token new --account NAME`";
+const CREATE_HINT: &str = "create one with `tidegate token new --account NAME`";
 
-/// Where tokens come from. The list itself is not kept: only hashes stay in memory.
+/// The sources of tokens. Only the hashes of the tokens stay in memory.
 pub(crate) struct TokenSources {
     listed: Option<TokenTable>,
     file: Option<PathBuf>,
@@ -27,7 +27,7 @@ pub(crate) struct TokenSources {
 
 impl TokenSources {
     pub(crate) fn new(file: Option<PathBuf>) -> Result<Self, UsageError> {
-        Self::of(secrets::variable(LIST), file)
+        Self::of(secrets::variable(TOKENS_VARIABLE), file)
     }
 
     fn of(list: Option<String>, file: Option<PathBuf>) -> Result<Self, UsageError> {
@@ -41,7 +41,7 @@ impl TokenSources {
         })
     }
 
-    /// The tokens, and with a file a way to read it again. `None` when nobody is asked for one.
+    /// The tokens; the file is reloaded on SIGHUP. `None` if the server needs no tokens.
     pub(crate) fn open(self, reload: &mut Reload) -> anyhow::Result<Option<Tokens>> {
         if self.listed.is_none() && self.file.is_none() {
             return Ok(None);
@@ -49,28 +49,28 @@ impl TokenSources {
         let table = self.read()?;
         if table.is_empty() {
             return Err(UsageError::new(format!(
-                "there are no tokens in {}, so nobody could call",
+                "{} contains no tokens, so the server would refuse all clients",
                 self.names()
             ))
-            .hint(MAKE_ONE)
+            .hint(CREATE_HINT)
             .into());
         }
         tracing::info!(target: "audit", tokens = table.len(), accounts = table.accounts(), "tokens loaded");
         let tokens = Tokens::new(table);
         if self.file.is_some() {
             let handle = tokens.clone();
-            let again = move || {
+            let reload_file = move || {
                 let table = self.read()?;
                 tracing::info!(target: "audit", tokens = table.len(), accounts = table.accounts(), "tokens reloaded");
                 handle.reload(table);
                 Ok(())
             };
-            reload.actions.push(("tokens", Box::new(again)));
+            reload.actions.push(("tokens", Box::new(reload_file)));
         }
         Ok(Some(tokens))
     }
 
-    /// Both together. The file may be empty later on: that revokes what was in it.
+    /// The tokens of both sources. After a reload the file may be empty, which revokes its tokens.
     fn read(&self) -> anyhow::Result<TokenTable> {
         let mut table = self.listed.clone().unwrap_or_default();
         if let Some(file) = &self.file {
@@ -85,7 +85,7 @@ impl TokenSources {
             .file
             .as_ref()
             .map(|file| format!("`{}`", file.display()));
-        let list = self.listed.as_ref().map(|_| LIST.to_owned());
+        let list = self.listed.as_ref().map(|_| TOKENS_VARIABLE.to_owned());
         list.into_iter()
             .chain(file)
             .collect::<Vec<_>>()
@@ -95,13 +95,15 @@ impl TokenSources {
 
 /// `token:account` or `token:account:admin`, separated by commas.
 fn read_list(list: &str, table: &mut TokenTable) -> Result<(), UsageError> {
-    for (place, entry) in (1..).zip(list.split(',')) {
+    for (position, entry) in (1..).zip(list.split(',')) {
         let entry = entry.trim();
         if entry.is_empty() {
             continue;
         }
-        let bad = |what: &str| UsageError::new(format!("entry {place} of {LIST}: {what}"));
-        let form = || bad("it is not `token:account` or `token:account:admin`").hint(MAKE_ONE);
+        let bad = |problem: &str| {
+            UsageError::new(format!("entry {position} of {TOKENS_VARIABLE}: {problem}"))
+        };
+        let form = || bad("it must be `token:account` or `token:account:admin`").hint(CREATE_HINT);
         let mut parts = entry.split(':');
         let (token, account) = (
             parts.next().unwrap_or_default(),
@@ -112,9 +114,9 @@ fn read_list(list: &str, table: &mut TokenTable) -> Result<(), UsageError> {
             (Some("admin"), None) => Role::Admin,
             (Some(_), _) => return Err(form()),
         };
-        check(token).map_err(|what| bad(what).hint(MAKE_ONE))?;
+        check(token).map_err(|problem| bad(problem).hint(CREATE_HINT))?;
         if token.len() < SAFE_LEN {
-            tracing::warn!(target: "audit", entry = place, "a token of {LIST} has less than {SAFE_LEN} characters and may be guessed; {MAKE_ONE}");
+            tracing::warn!(target: "audit", entry = position, "a token of {TOKENS_VARIABLE} has less than {SAFE_LEN} characters and can be guessed; {CREATE_HINT}");
         }
         let account = Account::parse(account).map_err(|error| bad(&error.to_string()))?;
         table
@@ -124,7 +126,7 @@ fn read_list(list: &str, table: &mut TokenTable) -> Result<(), UsageError> {
     Ok(())
 }
 
-/// Whether a text can be a token: able to travel in a header.
+/// Checks that a text can be a token, which must fit in a header.
 pub(crate) fn check(token: &str) -> Result<(), &'static str> {
     if token.is_empty() {
         Err("the token is empty")
@@ -139,13 +141,13 @@ pub(crate) fn check(token: &str) -> Result<(), &'static str> {
 fn read_file(file: &Path, table: &mut TokenTable) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(file).map_err(|error| {
         let usage = UsageError::new(format!(
-            "the tokens file `{}` cannot be read: {error}",
+            "failed to read the tokens file `{}`: {error}",
             file.display()
         ));
-        usage.hint("make it with `tidegate token new --account NAME --file FILE`")
+        usage.hint("create it with `tidegate token new --account NAME --file FILE`")
     })?;
-    read_lines(&text, table).map_err(|(line, what)| {
-        let usage = UsageError::new(format!("`{}`, line {line}: {what}", file.display()));
+    read_lines(&text, table).map_err(|(line, problem)| {
+        let usage = UsageError::new(format!("`{}`, line {line}: {problem}", file.display()));
         usage
             .hint("write lines like `sha256:HASH ACCOUNT` or `sha256:HASH ACCOUNT admin`")
             .into()
@@ -164,13 +166,13 @@ fn read_lines(text: &str, table: &mut TokenTable) -> Result<(), (usize, String)>
             _ => {
                 return Err((
                     number,
-                    "it is not a hash, an account and perhaps `admin`".to_owned(),
+                    "it must be a hash, an account and optionally `admin`".to_owned(),
                 ));
             }
         };
         let hex = hash
             .strip_prefix("sha256:")
-            .ok_or_else(|| (number, "the hash does not begin with `sha256:`".to_owned()))?;
+            .ok_or_else(|| (number, "the hash must start with `sha256:`".to_owned()))?;
         let digest = TokenDigest::parse(hex).map_err(|error| (number, error.to_string()))?;
         let account = Account::parse(account).map_err(|error| (number, error.to_string()))?;
         table
@@ -189,7 +191,7 @@ pub(crate) fn line(token: &str, account: &Account, role: Role) -> String {
     )
 }
 
-/// Adds a line to a tokens file, which is made for its owner only if it is not there.
+/// Appends a line to a tokens file. A new file is readable only for its owner.
 pub(crate) fn append(file: &Path, line: &str) -> anyhow::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
@@ -205,20 +207,21 @@ pub(crate) fn append(file: &Path, line: &str) -> anyhow::Result<()> {
             .create(true)
             .mode(0o600)
             .open(file)?;
-        let unfinished = !matches!(std::fs::read(file)?.last(), None | Some(b'\n'));
-        // One write, so that a server that reads just now sees all of the line or nothing.
-        opened.write_all(format!("{}{line}\n", if unfinished { "\n" } else { "" }).as_bytes())?;
+        let lacks_newline = !matches!(std::fs::read(file)?.last(), None | Some(b'\n'));
+        // One write, so that a server that reads the file sees the whole line or nothing.
+        opened
+            .write_all(format!("{}{line}\n", if lacks_newline { "\n" } else { "" }).as_bytes())?;
         opened.sync_all()
     };
-    write().with_context(|| format!("could not write to `{}`", file.display()))
+    write().with_context(|| format!("failed to write to `{}`", file.display()))
 }
 
-/// The hashes are of no use to a reader, but who can write the file can let himself in.
+/// The hashes are useless to a reader, but a user who can write the file can add a token.
 fn warn_if_open_to_others(file: &Path) {
     if let Ok(metadata) = std::fs::metadata(file)
         && metadata.permissions().mode() & 0o077 != 0
     {
-        tracing::warn!(file = %file.display(), "others on this machine can read or change the tokens file; `chmod 600` it");
+        tracing::warn!(file = %file.display(), "other users can read or change the tokens file; run `chmod 600` on it");
     }
 }
 
@@ -242,13 +245,13 @@ mod tests {
     }
 
     #[test]
-    fn a_list_names_tokens_accounts_and_administrators() {
+    fn a_list_has_tokens_accounts_and_admins() {
         let table = list(&format!(" {ONE}:a , {TWO}:b:admin,")).unwrap();
         assert_eq!((table.len(), table.accounts()), (2, 2));
     }
 
     #[test]
-    fn mistakes_in_a_list_are_told_by_place_and_never_show_a_token() {
+    fn mistakes_in_a_list_name_the_position_and_never_show_a_token() {
         for (text, place, what) in [
             (format!("{ONE}:a,{TWO}"), 2, "`token:account`"),
             (format!("{ONE}:a:root"), 1, "`token:account`"),
@@ -278,11 +281,11 @@ mod tests {
         );
         let table = lines(&format!("# who\n\n  {one}  # the first\r\n{two}\n")).unwrap();
         assert_eq!((table.len(), table.accounts()), (2, 2));
-        assert!(lines("# nobody\n").unwrap().is_empty());
+        assert!(lines("# empty\n").unwrap().is_empty());
     }
 
     #[test]
-    fn mistakes_in_a_file_are_told_by_line_and_never_show_a_token() {
+    fn mistakes_in_a_file_name_the_line_and_never_show_a_token() {
         let good = line(ONE, &Account::parse("a").unwrap(), Role::User);
         for bad in [
             format!("{TWO} b"),
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_line_does_not_stick_to_an_unfinished_one() {
+    fn a_new_line_starts_after_a_line_without_newline() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("tokens");
         let account = Account::parse("a").unwrap();
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn list_and_file_add_up_and_may_not_overlap() {
+    fn list_and_file_are_combined_and_must_not_overlap() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("tokens");
         append(&file, &line(ONE, &Account::parse("a").unwrap(), Role::User)).unwrap();
@@ -332,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_that_are_asked_for_must_be_there() {
+    fn an_empty_list_of_tokens_is_an_error() {
         let open = |list: Option<&str>| {
             TokenSources::of(list.map(Into::into), None)
                 .unwrap()

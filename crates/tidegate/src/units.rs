@@ -1,4 +1,4 @@
-//! Values that people write with a unit: `2s`, `500ms`, `100MiB`.
+//! Parses values with a unit: `2s`, `500ms`, `100MiB`.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use tidegate_http::replicate::Rate;
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds)
-            .map_err(|error| format!("{error}; write it like `30s`"));
+            .map_err(|error| format!("{error}; write a duration such as `30s`"));
     }
     let signed: jiff::SignedDuration = text
         .parse()
-        .map_err(|_| "write it like `30s` or `500ms`".to_owned())?;
+        .map_err(|_| "write a duration such as `30s` or `500ms`".to_owned())?;
     Duration::try_from(signed).map_err(|_| "a duration cannot be negative".to_owned())
 }
 
 /// A duration that is not zero.
-pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     let duration = duration(text)?;
     if duration.is_zero() {
-        Err("it must be longer than nothing, like `30s`".to_owned())
+        Err("it must be longer than 0, such as `30s`".to_owned())
     } else {
         Ok(duration)
     }
@@ -36,31 +36,33 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
 
 /// A rate such as `600/min`, `10/s` or `5000/h`.
 pub(crate) fn rate(text: &str) -> Result<Rate, String> {
-    let wrong = || "write it like `600/min` or `10/s`".to_owned();
-    let (count, unit) = text.split_once('/').ok_or_else(wrong)?;
+    let invalid = || "write a rate such as `600/min` or `10/s`".to_owned();
+    let (count, unit) = text.split_once('/').ok_or_else(invalid)?;
     let seconds = match unit.trim() {
         "s" | "sec" | "second" => 1,
         "m" | "min" | "minute" => 60,
         "h" | "hour" => 60 * 60,
-        _ => return Err(wrong()),
+        _ => return Err(invalid()),
     };
     match count.trim().parse() {
-        Ok(0) => Err("a rate of 0 would let nobody in; leave it out for no limit".to_owned()),
+        Ok(0) => {
+            Err("a rate of 0 would refuse all requests; omit the option for no limit".to_owned())
+        }
         Ok(count) => Ok(Rate {
             count,
             per: Duration::from_secs(seconds),
         }),
-        Err(_) => Err(wrong()),
+        Err(_) => Err(invalid()),
     }
 }
 
-/// A port; an empty variable is none, and means the usual one.
+/// A port. An empty environment variable means the default.
 pub(crate) fn port(text: &str) -> Result<u16, String> {
     if text.is_empty() {
         Ok(5000)
     } else {
         text.parse()
-            .map_err(|_| "a port is a number from 0 to 65535".to_owned())
+            .map_err(|_| "write a number from 0 to 65535".to_owned())
     }
 }
 
@@ -72,7 +74,7 @@ pub(crate) fn size(text: &str) -> Result<usize, String> {
     let (number, unit) = text.split_at(digits);
     let number: usize = number
         .parse()
-        .map_err(|_| "write it like `100MiB`".to_owned())?;
+        .map_err(|_| "write a size such as `100MiB`".to_owned())?;
     let factor = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 1,
         "kb" => 1000,
@@ -85,7 +87,7 @@ pub(crate) fn size(text: &str) -> Result<usize, String> {
     };
     number
         .checked_mul(factor)
-        .ok_or_else(|| "that is more than this machine can count".to_owned())
+        .ok_or_else(|| "the size is too large".to_owned())
 }
 
 #[cfg(test)]
@@ -99,7 +101,9 @@ mod tests {
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
         assert!(duration("-1s").is_err() && duration("soon").is_err() && duration("-3").is_err());
         assert!(
-            duration("0").is_ok() && some_duration("0").is_err() && some_duration("0.1").is_ok()
+            duration("0").is_ok()
+                && positive_duration("0").is_err()
+                && positive_duration("0.1").is_ok()
         );
     }
 

@@ -1,11 +1,11 @@
-//! How the program says that something went wrong: what happened, and what to do about it.
+//! Errors for the user: what was wrong, and how to fix it.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use crate::exit;
 
-/// A mistake on the caller's side, which asking again will not mend.
+/// A mistake in the command line or the configuration.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct UsageError {
@@ -23,31 +23,31 @@ impl UsageError {
         }
     }
 
-    /// Not a mistake after all: asking again may help.
+    /// Not a mistake of the user: the same command may succeed later.
     pub(crate) fn transient(mut self) -> Self {
         self.code = exit::FAILED;
         self
     }
 
-    /// What the caller can do.
+    /// How to fix it.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 }
 
-/// Writes the error with its causes, and gives the exit code that fits.
+/// Prints the error with its causes, and returns its exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if let Some(error) = error.downcast_ref::<clap::Error>() {
         error.print().ok();
-        // Help and version are answers, not mistakes.
+        // `--help` and `--version` arrive here too.
         return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
     }
     let mut err = std::io::stderr().lock();
     let usage = error.downcast_ref::<UsageError>();
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
-    // Nobody is left to tell when stderr is closed.
-    writeln!(err, "error: {}", causes.join("\n  because ")).ok();
+    // Ignored, because stderr may be closed.
+    writeln!(err, "error: {}", causes.join("\n  caused by: ")).ok();
     if let Some(hint) = usage.and_then(|usage| usage.hint.as_deref()) {
         writeln!(err, "  try: {hint}").ok();
     }

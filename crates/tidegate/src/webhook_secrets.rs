@@ -1,4 +1,4 @@
-//! The secrets that sign webhooks: where they come from.
+//! The secrets that sign webhooks, from the environment and from a file.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,9 @@ use crate::compat::WEBHOOK_SECRET;
 use crate::reload::Reload;
 use crate::usage_error::UsageError;
 
-const HINT: &str = "one is made with: echo \"whsec_$(openssl rand -base64 32)\"";
+const HINT: &str = "create one with: echo \"whsec_$(openssl rand -base64 32)\"";
 
-/// Reads the secrets of the environment and of a file; the file is read again on SIGHUP.
+/// Reads the secrets of the environment and of a file, which SIGHUP reloads.
 pub(crate) fn read(
     text: Option<&str>,
     file: Option<&Path>,
@@ -23,11 +23,13 @@ pub(crate) fn read(
     let secrets = source.read()?;
     if source.file.is_some() {
         let handle = secrets.clone();
-        let again = move || {
+        let reload_file = move || {
             handle.replace(&source.read()?);
             Ok(())
         };
-        reload.actions.push(("webhook secrets", Box::new(again)));
+        reload
+            .actions
+            .push(("webhook secrets", Box::new(reload_file)));
     }
     Ok(secrets)
 }
@@ -39,21 +41,23 @@ struct SecretSource {
 
 impl SecretSource {
     fn read(&self) -> Result<Secrets, UsageError> {
-        let given = Secrets::parse(&self.text)
+        let from_env = Secrets::parse(&self.text)
             .map_err(|error| UsageError::new(format!("{WEBHOOK_SECRET}: {error}")).hint(HINT))?;
         let Some(file) = &self.file else {
-            return Ok(given);
+            return Ok(from_env);
         };
-        let place = format!("--webhook-secret-file {}", file.display());
+        let source = format!("--webhook-secret-file {}", file.display());
         let text = std::fs::read_to_string(file).map_err(|error| {
-            UsageError::new(format!("{place}: {error}")).hint("give a file that can be read")
+            UsageError::new(format!("{source}: {error}")).hint("give a readable file")
         })?;
-        let filed = Secrets::parse(&text)
-            .map_err(|error| UsageError::new(format!("{place}: {error}")).hint(HINT))?;
-        if filed.is_empty() {
-            return Err(UsageError::new(format!("{place}: there is no secret in it")).hint(HINT));
+        let from_file = Secrets::parse(&text)
+            .map_err(|error| UsageError::new(format!("{source}: {error}")).hint(HINT))?;
+        if from_file.is_empty() {
+            return Err(
+                UsageError::new(format!("{source}: the file contains no secret")).hint(HINT),
+            );
         }
-        // Both were readable, so together they are.
+        // Both parts parsed, so the combination does.
         Secrets::parse(&format!("{}\n{text}", self.text))
             .map_err(|error| UsageError::new(error.to_string()).hint(HINT))
     }
@@ -66,11 +70,11 @@ mod tests {
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
     #[test]
-    fn mistakes_say_where_and_how_to_make_one() {
+    fn mistakes_name_the_source_and_never_show_a_secret() {
         let folder = tempfile::tempdir().unwrap();
         let (empty, missing) = (folder.path().join("empty"), folder.path().join("missing"));
         std::fs::write(&empty, "# nothing yet\n").unwrap();
-        for (text, file, place) in [
+        for (text, file, source) in [
             (Some("hunter2"), None, WEBHOOK_SECRET),
             (None, Some(&missing), "missing"),
             (Some(SECRET), Some(&empty), "empty"),
@@ -80,7 +84,7 @@ mod tests {
                 .unwrap()
                 .to_string();
             assert!(
-                error.contains(place) && !error.contains("hunter2"),
+                error.contains(source) && !error.contains("hunter2"),
                 "{error}"
             );
         }

@@ -244,7 +244,7 @@ def test_a_second_signal_stops_the_worker_at_once(job_server: JobServer, workers
     worker = workers.start(workers.script(BLOCKING))
     job_server.wait(lambda: any(p.query.get("job_id") == "endless" for p in job_server.requests_of("ping")))
     worker.terminate()
-    job_server.wait(lambda: "no more jobs are taken" in worker.read_log())
+    job_server.wait(lambda: "stopped fetching jobs" in worker.read_log())
     worker.terminate()
     assert worker.wait_exit() == 143
     assert job_server.results("endless") == []

@@ -49,7 +49,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "TIDEGATE_LAZY", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new(), help_heading = heading::MODEL)]
     pub(crate) lazy: bool,
     /// Unload a model after this long without requests; the next request loads it again. Implies --lazy
-    #[arg(long, env = "TIDEGATE_IDLE_TIMEOUT", value_name = "DURATION", value_parser = units::some_duration, help_heading = heading::MODEL)]
+    #[arg(long, env = "TIDEGATE_IDLE_TIMEOUT", value_name = "DURATION", value_parser = units::positive_duration, help_heading = heading::MODEL)]
     pub(crate) idle_timeout: Option<Duration>,
     /// Models that are loaded at the same time; the least recently used one is unloaded for the next.
     /// Implies --lazy [default: all]
@@ -66,10 +66,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "TIDEGATE_MAX_CONNECTIONS", value_name = "N", value_parser = units::count, help_heading = heading::LISTENING)]
     pub(crate) max_connections: Option<usize>,
     /// Time for the headers of a request, and for which an idle connection stays open
-    #[arg(long, env = "TIDEGATE_HEADER_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = units::some_duration, help_heading = heading::LISTENING)]
+    #[arg(long, env = "TIDEGATE_HEADER_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = units::positive_duration, help_heading = heading::LISTENING)]
     pub(crate) header_timeout: Duration,
     /// Time that the body of a request may make no progress
-    #[arg(long, env = "TIDEGATE_BODY_TIMEOUT", value_name = "DURATION", default_value = "60s", value_parser = units::some_duration, help_heading = heading::LISTENING)]
+    #[arg(long, env = "TIDEGATE_BODY_TIMEOUT", value_name = "DURATION", default_value = "60s", value_parser = units::positive_duration, help_heading = heading::LISTENING)]
     pub(crate) body_timeout: Duration,
     /// Report predictions that missed their deadline before they started as `canceled` in Replicate's
     /// API; its older clients do not know `aborted`
@@ -136,7 +136,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "TIDEGATE_FILES_STORE", value_name = "URL", help_heading = heading::FILES)]
     pub(crate) files_store: Option<FilesStoreUrl>,
     /// Keep files that clients upload with Replicate's API for this long
-    #[arg(long, env = "TIDEGATE_KEEP_FILES_FOR", value_name = "DURATION", default_value = "24h", value_parser = units::some_duration, help_heading = heading::FILES)]
+    #[arg(long, env = "TIDEGATE_KEEP_FILES_FOR", value_name = "DURATION", default_value = "24h", value_parser = units::positive_duration, help_heading = heading::FILES)]
     pub(crate) keep_files_for: Duration,
     /// Total size of the uploaded files and trained weights of one account [default: no limit]
     #[arg(long, env = "TIDEGATE_MAX_STORED_FILES", value_name = "SIZE", value_parser = units::size, help_heading = heading::FILES)]

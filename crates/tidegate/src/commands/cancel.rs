@@ -1,4 +1,4 @@
-//! `tidegate cancel` and `tidegate replay`: stopping a job, and sending its last webhook again.
+//! `tidegate cancel` and `tidegate replay`: cancel jobs, and send webhooks again.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -8,12 +8,12 @@ use crate::cli::{CancelArgs, ReplayArgs};
 use crate::exit;
 use crate::usage_error;
 
-/// Stops each of them; one that cannot be stopped does not keep the others from it.
+/// Cancels the jobs. If one fails, the others are canceled all the same.
 pub(crate) async fn cancel(args: &CancelArgs) -> anyhow::Result<ExitCode> {
-    let server = AdminClient::of(&args.connect)?;
+    let server = AdminClient::new(&args.connect)?;
     let mut code = ExitCode::SUCCESS;
     for id in &args.ids {
-        match stop(&server, id, args.account.as_deref()).await {
+        match cancel_job(&server, id, args.account.as_deref()).await {
             Ok(()) => drop(writeln!(std::io::stdout().lock(), "{id}")),
             Err(error) if args.ids.len() == 1 => return Err(error),
             Err(error) => {
@@ -25,20 +25,20 @@ pub(crate) async fn cancel(args: &CancelArgs) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-async fn stop(server: &AdminClient, id: &str, account: Option<&str>) -> anyhow::Result<()> {
+async fn cancel_job(server: &AdminClient, id: &str, account: Option<&str>) -> anyhow::Result<()> {
     let job = server.find(id, account).await?;
     server
         .post(&["admin", "jobs", job.owner(), &job.id, "cancel"])
         .await
 }
 
-/// Has the message sent again.
+/// Makes the server send a webhook message again.
 pub(crate) async fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
-    let server = AdminClient::of(&args.connect)?;
+    let server = AdminClient::new(&args.connect)?;
     server
         .post(&["admin", "deliveries", &args.id, "replay"])
         .await?;
-    let hint = "it is sent again; GET /admin/deliveries shows what comes of it";
+    let hint = "the server sends the webhook again; GET /admin/deliveries shows the result";
     writeln!(std::io::stderr().lock(), "{hint}").ok();
     Ok(ExitCode::SUCCESS)
 }

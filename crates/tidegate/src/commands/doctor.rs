@@ -1,4 +1,4 @@
-//! `tidegate doctor`: what a model needs to run here, checked one by one.
+//! `tidegate doctor`: checks that this machine can run models.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::model_source::ModelSource;
 use crate::python::Python;
 use crate::{build_info, exit};
 
-/// Run in the interpreter; prints one fact per line.
+/// A script for the interpreter that prints one fact per line.
 const PROBE: &str = "
 import sys, importlib.util as u
 print('python', '.'.join(map(str, sys.version_info[:3])))
@@ -23,21 +23,21 @@ print('cog', 'real' if u.find_spec('cog') else 'shim')
 
 pub(crate) fn doctor(args: &DoctorArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
     let mut checks = CheckReport { failed: 0 };
-    checks.good(&format!("tidegate {}", build_info::LONG));
+    checks.pass(&format!("tidegate {}", build_info::LONG));
     match Scratch::new(None) {
-        Ok(scratch) => checks.good(&format!(
+        Ok(scratch) => checks.pass(&format!(
             "temporary files go to {}",
             scratch.path().parent().unwrap_or(Path::new("/")).display()
         )),
-        Err(error) => checks.bad(
-            &format!("no temporary files can be made: {error}"),
-            "set TMPDIR to a folder that can be written",
+        Err(error) => checks.fail(
+            &format!("failed to create temporary files: {error}"),
+            "set TMPDIR to a writable folder",
         ),
     }
     let python = match Python::find(args.python.as_deref()) {
         Ok(python) => probe(&mut checks, python),
         Err(error) => {
-            checks.bad(&format!("{error:#}"), "give the interpreter with --python");
+            checks.fail(&format!("{error:#}"), "set the interpreter with --python");
             None
         }
     };
@@ -61,9 +61,9 @@ fn probe(checks: &mut CheckReport, python: Python) -> Option<Python> {
     {
         Ok(output) => output,
         Err(error) => {
-            checks.bad(
-                &format!("`{program}` cannot be started: {error}"),
-                "install Python 3.10 or newer, or give it with --python",
+            checks.fail(
+                &format!("failed to start `{program}`: {error}"),
+                "install Python 3.10 or newer, or set its path with --python",
             );
             return None;
         }
@@ -75,33 +75,35 @@ fn probe(checks: &mut CheckReport, python: Python) -> Option<Python> {
             .find_map(|line| line.strip_prefix(name).map(str::trim))
     };
     match fact("python") {
-        Some(version) if is_old(version) => checks.bad(
+        Some(version) if is_old(version) => checks.fail(
             &format!("`{program}` is Python {version}"),
-            "models need Python 3.10 or newer; give one with --python",
+            "models need Python 3.10 or newer; set its path with --python",
         ),
-        Some(version) => checks.good(&format!("Python {version} ({program})")),
-        None => checks.bad(
-            &format!("`{program}` does not run: {}", last_line(&output.stderr)),
-            "give another interpreter with --python",
+        Some(version) => checks.pass(&format!("Python {version} ({program})")),
+        None => checks.fail(
+            &format!("`{program}` failed: {}", last_line(&output.stderr)),
+            "set another interpreter with --python",
         ),
     }
     if fact("native").is_none() {
-        checks.bad(
+        checks.fail(
             &format!(
-                "`{program}` cannot load the tidegate package: {}",
+                "`{program}` failed to import the tidegate package: {}",
                 last_line(&output.stderr)
             ),
             &format!("{program} -m pip install tidegate"),
         );
         return None;
     }
-    checks.good(&format!(
-        "the tidegate package {} is installed there",
+    checks.pass(&format!(
+        "the tidegate package {} is installed",
         fact("tidegate").unwrap_or_default()
     ));
-    checks.good(match fact("cog") {
-        Some("real") => "`import cog` finds the cog package",
-        Some(_) | None => "`import cog` is answered by tidegate, the cog package is not installed",
+    checks.pass(match fact("cog") {
+        Some("real") => "`import cog` uses the cog package",
+        Some(_) | None => {
+            "`import cog` uses tidegate's replacement, because the cog package is not installed"
+        }
     });
     Some(python)
 }
@@ -120,14 +122,14 @@ fn model(checks: &mut CheckReport, dir: &Path, python: &Python, env: &CogEnv) {
     let model = match ModelSource::read(dir, &args, env) {
         Ok(model) => model,
         Err(error) => {
-            return checks.bad(
+            return checks.fail(
                 &format!("{error:#}"),
-                "tidegate init makes a model that works",
+                "`tidegate init` creates a working model",
             );
         }
     };
-    checks.good(&format!(
-        "the model is {} in {}",
+    checks.pass(&format!(
+        "the model is `{}` in {}",
         model.predictor_ref,
         model.dir.display()
     ));
@@ -141,14 +143,12 @@ fn model(checks: &mut CheckReport, dir: &Path, python: &Python, env: &CogEnv) {
         command.args(["--train", train]);
     }
     match command.output() {
-        Ok(output) if output.status.success() => {
-            checks.good("its inputs and outputs can be described")
-        }
-        Ok(output) => checks.bad(
+        Ok(output) if output.status.success() => checks.pass("the schema of the model is valid"),
+        Ok(output) => checks.fail(
             String::from_utf8_lossy(&output.stderr).trim(),
-            "change the signature as the message says",
+            "correct the model as the message describes",
         ),
-        Err(error) => checks.bad(&error.to_string(), "give the interpreter with --python"),
+        Err(error) => checks.fail(&error.to_string(), "set the interpreter with --python"),
     }
 }
 
@@ -157,11 +157,11 @@ struct CheckReport {
 }
 
 impl CheckReport {
-    fn good(&self, text: &str) {
+    fn pass(&self, text: &str) {
         Self::line("ok   ", text);
     }
 
-    fn bad(&mut self, text: &str, remedy: &str) {
+    fn fail(&mut self, text: &str, remedy: &str) {
         self.failed += 1;
         Self::line("FAIL ", text);
         Self::line("     ", &format!("try: {remedy}"));

@@ -1,4 +1,4 @@
-//! `tidegate endpoints`: the endpoints of a platform that runs.
+//! `tidegate endpoints`: manages the endpoints of a running platform.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -44,7 +44,7 @@ pub(crate) async fn endpoints(args: &EndpointsArgs) -> anyhow::Result<ExitCode> 
         EndpointsCommand::Remove(args) => remove(args).await?,
         EndpointsCommand::Env(args) => env(args).await?,
     };
-    // Whoever closes the pipe has seen enough.
+    // Ignored, because the reader may close the pipe early.
     writeln!(std::io::stdout().lock(), "{text}").ok();
     Ok(ExitCode::SUCCESS)
 }
@@ -106,7 +106,7 @@ async fn env(args: &EndpointEnvArgs) -> anyhow::Result<String> {
     Ok(match args.format {
         EnvFormat::Json => serde_json::to_string_pretty(&env)?,
         EnvFormat::Shell => lines(&env, |name, value| {
-            format!("export {name}={}", quoted(value))
+            format!("export {name}={}", shell_quoted(value))
         }),
         EnvFormat::Docker => lines(&env, |name, value| format!("{name}={value}")),
     })
@@ -119,8 +119,8 @@ fn lines(env: &BTreeMap<String, String>, line: impl Fn(&str, &str) -> String) ->
         .join("\n")
 }
 
-/// For a shell: nothing in it means anything, `$ID` neither.
-fn quoted(value: &str) -> String {
+/// Quotes a value for a shell, which must not expand `$ID`.
+fn shell_quoted(value: &str) -> String {
     format!("'{}'", value.replace('\'', r"'\''"))
 }
 
@@ -129,8 +129,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_reads_what_was_written() {
-        assert_eq!(quoted("a$ID?b&c"), "'a$ID?b&c'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
+    fn a_shell_reads_the_original_value() {
+        assert_eq!(shell_quoted("a$ID?b&c"), "'a$ID?b&c'");
+        assert_eq!(shell_quoted("it's"), r"'it'\''s'");
     }
 }

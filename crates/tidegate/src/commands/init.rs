@@ -1,4 +1,4 @@
-//! `tidegate init`: a model folder to start from.
+//! `tidegate init`: creates a model folder with an example.
 
 use std::io::Write;
 use std::path::Path;
@@ -15,14 +15,14 @@ const PREDICT_PY: &str = include_str!("init/predict.py");
 pub(crate) fn init(args: &InitArgs) -> anyhow::Result<ExitCode> {
     let dir = &args.dir;
     std::fs::create_dir_all(dir)
-        .with_context(|| format!("could not make the folder `{}`", dir.display()))?;
+        .with_context(|| format!("failed to create the folder `{}`", dir.display()))?;
     let files = [("cog.yaml", COG_YAML), ("predict.py", PREDICT_PY)];
     if let Some((name, _)) = files.iter().find(|(name, _)| dir.join(name).exists()) {
         return Err(UsageError::new(format!(
-            "`{}` exists already and is left as it is",
+            "`{}` already exists and was not changed",
             dir.join(name).display()
         ))
-        .hint("choose another folder: tidegate init NAME")
+        .hint("choose another folder: tidegate init DIR")
         .into());
     }
     for (name, text) in files {
@@ -30,7 +30,7 @@ pub(crate) fn init(args: &InitArgs) -> anyhow::Result<ExitCode> {
     }
     writeln!(
         std::io::stderr().lock(),
-        "made {0}/cog.yaml and {0}/predict.py\n  next: tidegate serve {0}",
+        "created {0}/cog.yaml and {0}/predict.py\n  next: tidegate serve {0}",
         dir.display()
     )
     .ok();
@@ -38,5 +38,5 @@ pub(crate) fn init(args: &InitArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| format!("could not write `{}`", path.display()))
+    std::fs::write(path, text).with_context(|| format!("failed to write `{}`", path.display()))
 }

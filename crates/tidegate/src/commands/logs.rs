@@ -1,4 +1,4 @@
-//! `tidegate logs`: what a job of a server that runs has printed, and prints.
+//! `tidegate logs`: prints the logs of a job of a running server.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use crate::admin_client::AdminClient;
 use crate::cli::LogsArgs;
 use crate::exit;
 
-/// How long one question waits for more.
+/// How long one request waits for new logs.
 const WAIT_S: &str = "20";
 
 #[derive(Debug, Deserialize)]
@@ -26,14 +26,14 @@ struct JobResult {
 }
 
 pub(crate) async fn logs(args: &LogsArgs) -> anyhow::Result<ExitCode> {
-    let server = AdminClient::of(&args.connect)?;
+    let server = AdminClient::new(&args.connect)?;
     let job = server.find(&args.id, args.account.as_deref()).await?;
     let path = ["admin", "jobs", job.owner(), &job.id];
     let wait = if args.follow { WAIT_S } else { "0" };
     let mut next = 0;
     loop {
         let from = next.to_string();
-        let printed: LogChunk = server
+        let chunk: LogChunk = server
             .get(
                 &[path[0], path[1], path[2], path[3], "logs"],
                 &[("from", &from), ("wait", wait)],
@@ -41,26 +41,26 @@ pub(crate) async fn logs(args: &LogsArgs) -> anyhow::Result<ExitCode> {
             .await?;
         let mut out = std::io::stdout().lock();
         if out
-            .write_all(printed.logs.as_bytes())
+            .write_all(chunk.logs.as_bytes())
             .and_then(|()| out.flush())
             .is_err()
         {
-            // Whoever closes the pipe has seen enough.
+            // The reader closed the pipe.
             return Ok(ExitCode::SUCCESS);
         }
-        // At the end once more: what was printed with the end may not have been in the answer.
-        let is_all = printed.logs.is_empty();
-        next = printed.next;
-        match printed.over {
+        // One more request after the end, because the last response may lack the last lines.
+        let is_all = chunk.logs.is_empty();
+        next = chunk.next;
+        match chunk.over {
             true if !args.follow => return Ok(ExitCode::SUCCESS),
-            true if is_all => return Ok(end(&server, &path, &printed.status).await),
+            true if is_all => return Ok(end(&server, &path, &chunk.status).await),
             false if !args.follow => return Ok(ExitCode::SUCCESS),
             true | false => {}
         }
     }
 }
 
-/// Says how the job ended, in the exit code and on stderr.
+/// Prints why the job did not succeed, and returns the exit code.
 async fn end(server: &AdminClient, path: &[&str], status: &str) -> ExitCode {
     if status == "succeeded" {
         return ExitCode::SUCCESS;
@@ -70,7 +70,7 @@ async fn end(server: &AdminClient, path: &[&str], status: &str) -> ExitCode {
         .await
         .ok()
         .and_then(|ended| ended.error);
-    // Nobody is left to tell when stderr is closed.
+    // Ignored, because stderr may be closed.
     let mut err = std::io::stderr().lock();
     match error {
         Some(error) => writeln!(err, "the job {status}: {error}").ok(),

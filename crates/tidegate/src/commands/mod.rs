@@ -25,7 +25,7 @@ use crate::compat::CogEnv;
 use crate::runpod_env::{RunpodEnv, server_log_filter};
 use crate::telemetry;
 
-/// Runs the command that was given.
+/// Runs a command.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let env = CogEnv::read();
     let default = match cli.command {
@@ -63,7 +63,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);
-            // Whoever closes the pipe has seen enough.
+            // Ignored, because the reader may close the pipe early.
             std::io::stdout().write_all(&script).ok();
             Ok(ExitCode::SUCCESS)
         }
@@ -75,7 +75,7 @@ fn on_runtime(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow
         .enable_all()
         .build()?;
     let result = runtime.block_on(command);
-    // What still runs after an orderly end is a blocking call that nobody waits for.
+    // Only blocking calls still run after an orderly shutdown, and no task waits for them.
     runtime.shutdown_timeout(std::time::Duration::from_millis(100));
     result
 }

@@ -1,4 +1,4 @@
-//! `tidegate predict`: one prediction from the shell.
+//! `tidegate predict`: runs one prediction.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -28,47 +28,47 @@ use crate::usage_error::UsageError;
 use crate::{admin_client, exit, inputs, outputs};
 
 pub(crate) async fn predict(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
-    let answer = if args.target.starts_with("http://") || args.target.starts_with("https://") {
-        remotely(args).await?
+    let result = if args.target.starts_with("http://") || args.target.starts_with("https://") {
+        predict_on_server(args).await?
     } else {
-        locally(args, env).await?
+        predict_locally(args, env).await?
     };
-    if let Some(logs) = answer.logs.as_deref() {
+    if let Some(logs) = result.logs.as_deref() {
         write!(std::io::stderr().lock(), "{logs}").ok();
     }
-    if answer.status != "succeeded" {
-        let error = answer
+    if result.status != "succeeded" {
+        let error = result
             .error
-            .unwrap_or_else(|| "no reason was given".to_owned());
+            .unwrap_or_else(|| "no error message".to_owned());
         writeln!(
             std::io::stderr().lock(),
             "error: the prediction {}: {error}",
-            answer.status
+            result.status
         )
         .ok();
         return Ok(ExitCode::from(exit::FAILED));
     }
-    outputs::deliver(&answer.output, &answer.schema, args.output.as_deref()).await?;
+    outputs::write(&result.output, &result.schema, args.output.as_deref()).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What came of it.
+/// The result of a prediction.
 struct PredictionResult {
     status: String,
     output: Value,
     error: Option<String>,
-    /// Lines of the job that have not been shown yet.
+    /// Logs of the job that were not printed yet.
     logs: Option<String>,
     schema: Value,
 }
 
-async fn remotely(args: &PredictArgs) -> anyhow::Result<PredictionResult> {
+async fn predict_on_server(args: &PredictArgs) -> anyhow::Result<PredictionResult> {
     let base = Url::parse(&args.target)
         .map_err(|error| UsageError::new(format!("`{}` is not a URL: {error}", args.target)))?;
     let at = |path: &str| -> anyhow::Result<Url> {
         let mut url = base.clone();
         url.path_segments_mut()
-            .map_err(|()| UsageError::new(format!("`{base}` cannot be extended by a path")))?
+            .map_err(|()| UsageError::new(format!("`{base}` cannot have a path")))?
             .pop_if_empty()
             .push(path);
         Ok(url)
@@ -78,17 +78,17 @@ async fn remotely(args: &PredictArgs) -> anyhow::Result<PredictionResult> {
     let fetched = client
         .fetch(&at("openapi.json")?, token.as_deref(), None)
         .await;
-    let (status, body) = fetched.with_context(|| format!("is a server running at {base}?"))?;
+    let (status, body) = fetched.with_context(|| format!("no server responds at {base}"))?;
     if status.as_u16() == 401 {
         return Err(UsageError::new(format!(
-            "{base} does not let us in: {}",
+            "access to {base} denied: {}",
             if token.is_some() {
-                "it does not know the token"
+                "the token is invalid"
             } else {
-                "it wants a token"
+                "a token is required"
             }
         ))
-        .hint("set TIDEGATE_API_TOKEN, or give --token-file FILE")
+        .hint("set TIDEGATE_API_TOKEN or --token-file FILE")
         .into());
     }
     let schema: Value = if status.is_success() {
@@ -107,10 +107,10 @@ async fn remotely(args: &PredictArgs) -> anyhow::Result<PredictionResult> {
         .fetch(&at(path)?, token.as_deref(), Some(request.into()))
         .await?;
     let mut answer: Map<String, Value> = serde_json::from_slice(&body)
-        .with_context(|| format!("the answer of {base} ({status}) is not JSON"))?;
+        .with_context(|| format!("the response of {base} ({status}) is not JSON"))?;
     let text = |value: Option<Value>| value.and_then(|value| value.as_str().map(str::to_owned));
     if !status.is_success() {
-        bail!("{base} answered {status}: {}", refusal(&answer));
+        bail!("{base} responded with {status}: {}", refusal(&answer));
     }
     Ok(PredictionResult {
         status: text(answer.remove("status")).unwrap_or_default(),
@@ -121,10 +121,10 @@ async fn remotely(args: &PredictArgs) -> anyhow::Result<PredictionResult> {
     })
 }
 
-/// What a server says when it does not take a job.
+/// The error message in the response of a server that refused the job.
 fn refusal(answer: &Map<String, Value>) -> String {
     let line = |detail: &Value| {
-        let place: Vec<&str> = detail
+        let location: Vec<&str> = detail
             .get("loc")
             .and_then(Value::as_array)
             .into_iter()
@@ -134,7 +134,7 @@ fn refusal(answer: &Map<String, Value>) -> String {
             .collect();
         format!(
             "{}: {}",
-            place.join("."),
+            location.join("."),
             detail
                 .get("msg")
                 .and_then(Value::as_str)
@@ -153,7 +153,7 @@ fn refusal(answer: &Map<String, Value>) -> String {
     }
 }
 
-async fn locally(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<PredictionResult> {
+async fn predict_locally(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<PredictionResult> {
     let model = ModelSource::read(Path::new(&args.target), &args.model, env)?;
     let config = ModelConfig {
         children: 1,
@@ -181,7 +181,7 @@ async fn locally(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<PredictionR
     let mut signals = Signals::listen(Sigterm::ShutDown)?;
     let factory = ModelFactory::new(&args.model, env, config)?;
     let runtime = factory.start(&model, Arc::new(StderrObserver));
-    // Nothing is written down, so nobody asks for the version.
+    // Nothing is stored, so the version is not needed.
     let target = Target {
         model: full_name(&model, None, None),
         version: String::new(),
@@ -189,48 +189,48 @@ async fn locally(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<PredictionR
     };
     let jobs = factory.job_service(Arc::new(runtime.clone()), target)?;
     let result = tokio::select! {
-        result = once(args, &model, &jobs) => result,
+        result = run_once(args, &model, &jobs) => result,
         _ = signals.next() => Err(anyhow::anyhow!("interrupted")),
     };
     runtime.stop().await;
     result
 }
 
-/// What a handler is tried with when nothing else is said.
+/// The default input of a handler.
 const TEST_INPUT: &str = "test_input.json";
 
-/// The input. Runpod's users keep one for trying a handler beside it.
-fn input_of(
+/// The input from the arguments, or from the test input next to a handler.
+fn read_input(
     args: &PredictArgs,
     model: &ModelSource,
     document: &Value,
 ) -> anyhow::Result<Map<String, Value>> {
     if let Some(text) = &args.test_input {
-        return Ok(inputs::of_test(text, "--test-input")?);
+        return Ok(inputs::from_test_job(text, "--test-input")?);
     }
     let file = model.dir.join(TEST_INPUT);
     if model.is_script() && args.json.is_none() && args.inputs.is_empty() && file.is_file() {
         let text = std::fs::read_to_string(&file)
-            .with_context(|| format!("could not read `{}`", file.display()))?;
-        return Ok(inputs::of_test(&text, TEST_INPUT)?);
+            .with_context(|| format!("failed to read `{}`", file.display()))?;
+        return Ok(inputs::from_test_job(&text, TEST_INPUT)?);
     }
     inputs::read(args.json.as_deref(), &args.inputs, document)
 }
 
-async fn once(
+async fn run_once(
     args: &PredictArgs,
     model: &ModelSource,
     jobs: &JobService,
 ) -> anyhow::Result<PredictionResult> {
-    until_ready(jobs).await?;
+    wait_until_ready(jobs).await?;
     let schema = jobs.schema().context("the model has no schema")?;
     if args.training && !schema.trainable {
         return Err(UsageError::new("the model has no training function")
-            .hint("name it in cog.yaml: `train: \"train.py:train\"`")
+            .hint("set it in cog.yaml: `train: \"train.py:train\"`")
             .into());
     }
     let document: Value = serde_json::from_slice(&schema.document)?;
-    let input = input_of(args, model, &document)?;
+    let input = read_input(args, model, &document)?;
     let submission = Submission {
         account: Account::ANONYMOUS,
         id: None,
@@ -251,10 +251,10 @@ async fn once(
         destination: None,
     };
     let submitted = jobs.submit(submission).await.map_err(|refusal| {
-        UsageError::new(refusal.to_string()).hint("`tidegate schema` shows what the model takes")
+        UsageError::new(refusal.to_string()).hint("`tidegate schema` shows the inputs of the model")
     })?;
     let Submitted::New(mut ticket) = submitted else {
-        bail!("a new job cannot be known already")
+        bail!("the job service returned an existing job")
     };
     ticket.ended().await;
     let job = ticket.job().snapshot();
@@ -267,20 +267,23 @@ async fn once(
             "failed"
         }
         .to_owned(),
-        output: job.output.map(|json| readable(&json)).unwrap_or_default(),
+        output: job
+            .output
+            .map(|json| parse_output(&json))
+            .unwrap_or_default(),
         error: job.error,
         logs: Some(job.logs),
         schema: document,
     })
 }
 
-/// The output; as the text that it is when it has numbers or a depth that cannot be read.
-fn readable(json: &Bytes) -> Value {
+/// The output; as text if it has numbers or a depth that cannot be parsed.
+fn parse_output(json: &Bytes) -> Value {
     serde_json::from_slice(json)
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(json).into_owned()))
 }
 
-async fn until_ready(jobs: &JobService) -> anyhow::Result<()> {
+async fn wait_until_ready(jobs: &JobService) -> anyhow::Result<()> {
     loop {
         let report = jobs.health().await;
         match report.health {
@@ -291,7 +294,7 @@ async fn until_ready(jobs: &JobService) -> anyhow::Result<()> {
                     .filter(|setup| setup.status == SetupStatus::Failed)
                     .map(|setup| setup.logs);
                 bail!(
-                    "the model could not be loaded\n{}",
+                    "failed to load the model\n{}",
                     logs.or(report.health_error).unwrap_or_default()
                 );
             }
@@ -302,11 +305,11 @@ async fn until_ready(jobs: &JobService) -> anyhow::Result<()> {
     }
 }
 
-/// Shows what setup prints.
+/// Prints the output of the setup.
 struct StderrObserver;
 
 impl Observer for StderrObserver {
-    fn phase(&self, _worker: usize, phase: Phase<'_>) {
+    fn phase(&self, _child: usize, phase: Phase<'_>) {
         if let Phase::Log { text, .. } = phase {
             write!(std::io::stderr().lock(), "{text}").ok();
         }

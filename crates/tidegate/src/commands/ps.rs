@@ -1,4 +1,4 @@
-//! `tidegate ps`: the jobs of a server that runs.
+//! `tidegate ps`: lists the jobs of a running server.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use crate::admin_client::{AdminClient, JobList, JobRow};
 use crate::cli::PsArgs;
 
 pub(crate) async fn ps(args: &PsArgs) -> anyhow::Result<ExitCode> {
-    let server = AdminClient::of(&args.connect)?;
+    let server = AdminClient::new(&args.connect)?;
     let limit = args.limit.to_string();
     let mut query = vec![("limit", limit.as_str())];
     if !args.all {
@@ -17,7 +17,7 @@ pub(crate) async fn ps(args: &PsArgs) -> anyhow::Result<ExitCode> {
     }
     query.extend(args.account.as_deref().map(|account| ("account", account)));
     query.extend(args.model.as_deref().map(|model| ("model", model)));
-    // Whoever closes the pipe has seen enough.
+    // Write errors are ignored, because the reader may close the pipe early.
     let mut out = std::io::stdout().lock();
     if args.json {
         let body = server.get_raw(&["admin", "jobs"], &query).await?;
@@ -30,16 +30,16 @@ pub(crate) async fn ps(args: &PsArgs) -> anyhow::Result<ExitCode> {
     let mut err = std::io::stderr().lock();
     if jobs.is_empty() {
         let hint = if args.all {
-            "no jobs are known"
+            "no jobs"
         } else {
-            "nothing waits or runs; --all shows what is over too"
+            "no waiting or running jobs; --all lists finished jobs as well"
         };
         writeln!(err, "{hint}").ok();
     }
-    if scope == "account" && server.knows_us() {
+    if scope == "account" && server.has_token() {
         writeln!(
             err,
-            "these are the jobs of your account; the token of an administrator shows all"
+            "these are the jobs of your account; an admin token shows the jobs of all accounts"
         )
         .ok();
     }
@@ -48,7 +48,7 @@ pub(crate) async fn ps(args: &PsArgs) -> anyhow::Result<ExitCode> {
 
 const HEAD: [&str; 7] = ["ID", "MODEL", "STATUS", "ACCOUNT", "AGE", "WAIT", "RUN"];
 
-/// One line per job, in columns; nothing if there are none.
+/// One line per job, in columns; empty if there are no jobs.
 fn table(jobs: &[JobRow], now: Timestamp) -> String {
     if jobs.is_empty() {
         return String::new();
@@ -56,14 +56,14 @@ fn table(jobs: &[JobRow], now: Timestamp) -> String {
     let row = |job: &JobRow| {
         let age = now.duration_since(job.created_at).as_secs_f64();
         let account = job.account.clone().unwrap_or_else(|| "-".to_owned());
-        let run = job.ran_s.map_or_else(|| "-".to_owned(), span);
+        let run = job.ran_s.map_or_else(|| "-".to_owned(), short_duration);
         [
             job.id.clone(),
             job.model.clone(),
             job.status.clone(),
             account,
-            span(age),
-            span(job.waited_s),
+            short_duration(age),
+            short_duration(job.waited_s),
             run,
         ]
     };
@@ -89,8 +89,8 @@ fn table(jobs: &[JobRow], now: Timestamp) -> String {
     rows.iter().map(line).collect()
 }
 
-/// A time in as few words as it needs.
-fn span(seconds: f64) -> String {
+/// A duration as short text.
+fn short_duration(seconds: f64) -> String {
     let whole = seconds.max(0.0) as u64;
     match whole {
         0..10 => format!("{:.1}s", seconds.max(0.0)),
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_short() {
+    fn durations_are_short() {
         for (seconds, text) in [
             (0.04, "0.0s"),
             (9.96, "10.0s"),
@@ -115,13 +115,13 @@ mod tests {
             (7320.0, "2h02m"),
             (90_000.0, "1d01h"),
         ] {
-            assert_eq!(span(seconds), text);
+            assert_eq!(short_duration(seconds), text);
         }
-        assert_eq!(span(-1.0), "0.0s");
+        assert_eq!(short_duration(-1.0), "0.0s");
     }
 
     #[test]
-    fn columns_stand_below_each_other() {
+    fn columns_are_aligned() {
         let now = Timestamp::from_second(1_700_000_000).unwrap();
         let job = |id: &str, account: Option<&str>, ran_s| JobRow {
             account: account.map(str::to_owned),

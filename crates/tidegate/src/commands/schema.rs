@@ -1,4 +1,4 @@
-//! `tidegate schema`: the model's OpenAPI document, without running its code.
+//! `tidegate schema`: prints the OpenAPI document of a model, without running its code.
 
 use std::process::ExitCode;
 
@@ -21,11 +21,11 @@ pub(crate) fn schema(args: &SchemaArgs, env: &CogEnv) -> anyhow::Result<ExitCode
     if let Some(train) = &model.train_ref {
         command.args(["--train", train]);
     }
-    // A `json.py` in the working directory must not get in the way of ours.
+    // Python must not import a `json.py` of the working directory.
     command.current_dir("/");
     let status = command.status().with_context(|| {
         format!(
-            "could not start `{}`; give the interpreter with --python",
+            "failed to start `{}`; set the interpreter with --python",
             python.program.display()
         )
     })?;

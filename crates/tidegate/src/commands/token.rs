@@ -1,4 +1,4 @@
-//! `tidegate token new`: a token for one account. It is shown once; the server knows its hash.
+//! `tidegate token new`: creates a token for an account. It is printed once; the server stores its hash.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use tidegate_http::access::Role;
 use crate::cli::{NewTokenArgs, TokenArgs, TokenCommand};
 use crate::tokens;
 
-/// What every token begins with, so that those who look for leaked secrets know it.
+/// The prefix of every token, by which secret scanners recognize it.
 const PREFIX: &str = "tg_";
 
 pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<ExitCode> {
@@ -21,30 +21,30 @@ pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn new(args: &NewTokenArgs) -> anyhow::Result<ExitCode> {
-    let mut bits = [0; 24];
-    getrandom::fill(&mut bits)
-        .map_err(|error| anyhow!("the system gives no random bits: {error}"))?;
-    let token = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bits));
+    let mut bytes = [0; 24];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| anyhow!("failed to get random bytes from the system: {error}"))?;
+    let token = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes));
     let line = tokens::line(
         &token,
         &args.account,
         if args.admin { Role::Admin } else { Role::User },
     );
-    // Before anybody sees the token: one that is shown is one that works.
+    // Before the token is printed, so that a printed token works.
     if let Some(file) = &args.file {
         tokens::append(file, &line)?;
     }
-    writeln!(std::io::stdout().lock(), "{token}").context("could not print the token")?;
+    writeln!(std::io::stdout().lock(), "{token}").context("failed to print the token")?;
     let mut err = std::io::stderr().lock();
-    // Nobody is left to tell when stderr is closed.
+    // Ignored, because stderr may be closed.
     match &args.file {
         Some(file) => writeln!(
             err,
-            "the token of `{}`, shown once; its hash is in {1}\n  next: tidegate serve DIR --tokens-file {1}, or SIGHUP to a server that runs",
+            "created a token for `{}`; it is not shown again. Its hash was added to {1}\n  next: tidegate serve DIR --tokens-file {1}, or send SIGHUP to a running server",
             args.account,
             file.display()
         ),
-        None => writeln!(err, "the token of `{}`, shown once; the line for the server's --tokens-file:\n{line}", args.account),
+        None => writeln!(err, "created a token for `{}`; it is not shown again. Add this line to the --tokens-file of the server:\n{line}", args.account),
     }
     .ok();
     Ok(ExitCode::SUCCESS)

@@ -152,13 +152,13 @@ impl ModelLoader {
 
     async fn reload_model(&self, name: &str, model: &ModelSource) -> anyhow::Result<()> {
         let known = self.models.get(name);
-        let current = version_of(model.source()).await?;
+        let current = version_of(model.path()).await?;
         if known.is_some_and(|known| known.now().id() == current.id) {
             return Ok(());
         }
         let version = self.prepare_version(name, model).await?;
         if let LoadPolicy::Eager = self.load_policy
-            && let Err(error) = wait_until_ready(&*version.executor(), model.source()).await
+            && let Err(error) = wait_until_ready(&*version.executor(), model.path()).await
         {
             version.executor().stop().await;
             return Err(error);
@@ -175,7 +175,7 @@ impl ModelLoader {
         name: &str,
         model: &ModelSource,
     ) -> anyhow::Result<tidegate_service::ServedVersion> {
-        let current = version_of(model.source()).await?;
+        let current = version_of(model.path()).await?;
         let executor: Arc<dyn Executor> = match &self.load_policy {
             LoadPolicy::Eager => Arc::new(self.factory.start(model, (self.observer_for)(name))),
             LoadPolicy::OnDemand {

@@ -1,4 +1,5 @@
-//! Jobs on their way to the model and back: a script's handler sees the whole job, a predictor its input.
+//! Converts jobs for the model and outputs for the platform: a handler gets the whole job, a predictor
+//! only its input.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -15,38 +16,38 @@ use tidegate_runpod_worker::{
 };
 use tidegate_service::JobIo;
 
-/// The note in a job's context that holds what else there is in the job, for handlers.
-const EXTRAS: &str = "runpod";
-/// The metric that handlers report their progress in.
+/// The key in a job's context with the other fields of the job, for handlers.
+const OTHER_FIELDS: &str = "runpod";
+/// The metric with the progress of a handler.
 const PROGRESS: &str = "progress";
-/// The metric that holds what a handler returned besides `error`.
+/// The metric with the fields that a handler returned in addition to `error`.
 const BESIDE_ERROR: &str = "beside_error";
 
-/// Carries jobs with the desk's own tools.
+/// Prepares inputs and outputs the way the job service does.
 pub(super) struct ModelJobCodec {
-    carrier: JobIo,
+    job_io: JobIo,
     executor: Arc<dyn Executor>,
 }
 
 impl ModelJobCodec {
-    pub(super) fn new(carrier: JobIo, executor: Arc<dyn Executor>) -> Self {
-        Self { carrier, executor }
+    pub(super) fn new(job_io: JobIo, executor: Arc<dyn Executor>) -> Self {
+        Self { job_io, executor }
     }
 }
 
 #[async_trait]
 impl JobCodec for ModelJobCodec {
     async fn decode(&self, job: &Job) -> Result<DecodedJob, String> {
-        let carried = self
-            .carrier
+        let prepared = self
+            .job_io
             .carry_in(self.executor.schema(), &job.input())
             .await?;
-        let context = BTreeMap::from([(EXTRAS.to_owned(), extras(job))]);
+        let context = BTreeMap::from([(OTHER_FIELDS.to_owned(), other_fields(job))]);
         Ok(DecodedJob {
-            input: carried.input,
-            files: carried.files,
+            input: prepared.input,
+            files: prepared.files,
             context,
-            scratch: carried.scratch,
+            scratch: prepared.scratch,
         })
     }
 
@@ -56,7 +57,7 @@ impl JobCodec for ModelJobCodec {
         value: OutputValue,
         scratch: &Path,
     ) -> Result<Bytes, String> {
-        self.carrier.carry_out(id, value, scratch).await
+        self.job_io.carry_out(id, value, scratch).await
     }
 
     fn progress(&self, metric: &Metric) -> Option<Bytes> {
@@ -68,33 +69,36 @@ impl JobCodec for ModelJobCodec {
     }
 }
 
-/// All of a job but its input, as one object.
-fn extras(job: &Job) -> String {
+/// All fields of a job except its input, as one object.
+fn other_fields(job: &Job) -> String {
     let mut members: HashMap<String, &RawValue> =
         serde_json::from_slice(&job.json).unwrap_or_default();
     members.remove("input");
     serde_json::to_string(&members).unwrap_or_default()
 }
 
-/// What the model's document says about its code.
-pub(super) fn habits(document: Option<&Bytes>) -> HandlerSemantics {
+/// How the results of the model are reported, from its schema.
+pub(super) fn handler_semantics(document: Option<&Bytes>) -> HandlerSemantics {
     #[derive(Deserialize)]
-    struct Document {
+    struct SchemaDocument {
         #[serde(rename = "x-runpod-handler")]
-        handler: Option<Handler>,
+        handler: Option<HandlerSchema>,
     }
     #[derive(Deserialize)]
     #[serde(default)]
     #[derive(Default)]
-    struct Handler {
+    struct HandlerSchema {
         shape: String,
         return_aggregate_stream: bool,
         refresh_worker: bool,
     }
-    let handler =
-        document.and_then(|document| serde_json::from_slice::<Document>(document).ok()?.handler);
+    let handler = document.and_then(|document| {
+        serde_json::from_slice::<SchemaDocument>(document)
+            .ok()?
+            .handler
+    });
     match handler {
-        // A predictor's output is all of it, also when it came in parts.
+        // The result of a predictor is its complete output, even if it was streamed.
         None => HandlerSemantics {
             stream_result: StreamResult::Aggregated,
             empty_object: EmptyObject::Output,
@@ -108,7 +112,7 @@ pub(super) fn habits(document: Option<&Bytes>) -> HandlerSemantics {
                 StreamResult::EmptyList
             },
             empty_object: EmptyObject::NoOutput,
-            // A generator's result says that its parts came before it, also when there were none.
+            // The result of a generator counts as streamed, even if it had no parts.
             without_stream: if handler.shape.ends_with("generator") {
                 OutputDelivery::Streamed
             } else {
@@ -128,12 +132,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handler_gets_everything_that_is_in_its_job() {
+    fn a_handler_gets_all_fields_of_its_job() {
         let job = Job {
             id: "a".to_owned(),
             json: r#"{"id":"a","input":{"x":1},"webhook":"http://x","policy":{"ttl":5}}"#.into(),
         };
-        let read: serde_json::Value = serde_json::from_str(&extras(&job)).unwrap();
+        let read: serde_json::Value = serde_json::from_str(&other_fields(&job)).unwrap();
         assert_eq!(
             read,
             serde_json::json!({"id": "a", "webhook": "http://x", "policy": {"ttl": 5}})
@@ -141,22 +145,22 @@ mod tests {
     }
 
     #[test]
-    fn a_script_says_how_it_wants_to_be_run() {
+    fn a_schema_defines_the_semantics_of_a_handler() {
         let document =
             Bytes::from_static(br#"{"x-runpod-handler":{"shape":"sync","refresh_worker":true}}"#);
-        let habits_of = habits(Some(&document));
+        let semantics = handler_semantics(Some(&document));
         assert_eq!(
-            (habits_of.refresh, habits_of.stream_result),
+            (semantics.refresh, semantics.stream_result),
             (Refresh::AfterEachJob, StreamResult::EmptyList)
         );
-        assert_eq!(habits_of.without_stream, OutputDelivery::WithResult);
+        assert_eq!(semantics.without_stream, OutputDelivery::WithResult);
         assert_eq!(
-            habits(Some(&Bytes::from_static(b"{}"))).stream_result,
+            handler_semantics(Some(&Bytes::from_static(b"{}"))).stream_result,
             StreamResult::Aggregated
         );
         let generator = Bytes::from_static(br#"{"x-runpod-handler":{"shape":"async generator"}}"#);
         assert_eq!(
-            habits(Some(&generator)).without_stream,
+            handler_semantics(Some(&generator)).without_stream,
             OutputDelivery::Streamed
         );
     }

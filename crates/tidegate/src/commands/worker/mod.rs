@@ -1,4 +1,4 @@
-//! `tidegate worker`: runs jobs that a Runpod platform hands out, or one to try.
+//! `tidegate worker`: runs the jobs of a Runpod platform, or one test job.
 
 mod job_codec;
 mod journal;
@@ -23,20 +23,20 @@ use tidegate_runtime::{Observer, Phase, ResourceLimits, Runtime};
 use tidegate_service as service;
 use tokio_util::sync::CancellationToken;
 
-use self::job_codec::{ModelJobCodec, habits};
+use self::job_codec::{ModelJobCodec, handler_semantics};
 use crate::cli::{self, WorkerArgs};
 use crate::compat::CogEnv;
 use crate::exit;
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
 use crate::model_source::ModelSource;
 use crate::runpod_env::RunpodEnv;
-use crate::shutdown::{ShutdownCause, Signals, Sigterm};
+use crate::shutdown::{Signals, Sigterm};
 use crate::usage_error::UsageError;
 
-/// Jobs at once that a `concurrency_modifier` can have; each costs a socket.
+/// The most jobs at the same time that a `concurrency_modifier` can request; each needs a socket.
 const MAX_SLOTS: u32 = 128;
-/// How often is looked whether the model is ready.
-const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
+/// How often the worker checks whether the model is ready.
+const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(5);
 
 pub(crate) async fn worker(
     args: &WorkerArgs,
@@ -45,58 +45,58 @@ pub(crate) async fn worker(
 ) -> anyhow::Result<ExitCode> {
     let mut model = ModelSource::read(&args.target, &args.model, env)?;
     let mut signals = Signals::listen(Sigterm::ShutDown)?;
-    // Before the model is loaded: what is wrong here is said at once.
-    let purpose = match (&args.test_input, &runpod.templates) {
+    // Before the model is loaded, so that a mistake is reported at once.
+    let mode = match (&args.test_input, &runpod.templates) {
         (None, Some(templates)) => {
-            WorkerMode::Pull(PlatformConnection::open(args, &model, runpod, templates)?)
+            WorkerMode::Poll(PlatformConnection::open(args, &model, runpod, templates)?)
         }
         (Some(_), _) | (None, None) => {
-            WorkerMode::Try(test_job::trial(args.test_input.as_deref())?)
+            WorkerMode::TestJob(test_job::read(args.test_input.as_deref())?)
         }
     };
     let factory = ModelFactory::new(&args.model, env, model_config(args))?;
-    if matches!(purpose, WorkerMode::Pull(_)) && model.is_script() {
-        model.env.push(unchecked(factory.scratch())?);
+    if matches!(mode, WorkerMode::Poll(_)) && model.is_script() {
+        model.env.push(request_fitness_check(factory.scratch())?);
     }
     let runtime = factory.start(&model, Arc::new(LogObserver));
-    let carrying = ModelJobCodec::new(factory.job_io()?, Arc::new(runtime.clone()));
+    let codec = ModelJobCodec::new(factory.job_io()?, Arc::new(runtime.clone()));
     let ready = tokio::select! {
-        ready = until_ready(&runtime) => ready,
+        ready = wait_until_ready(&runtime) => ready,
         cause = signals.next() => {
             runtime.stop().await;
             return Ok(ExitCode::from(cause.exit_code()));
         }
     };
-    let code = match (ready, purpose) {
-        (Err(reason), purpose) => unfit(&reason, purpose).await,
-        (Ok(()), WorkerMode::Try(job)) => {
-            test_job::run(&runtime, carrying, &job, &mut signals).await?
+    let code = match (ready, mode) {
+        (Err(reason), mode) => report_setup_failure(&reason, mode).await,
+        (Ok(()), WorkerMode::TestJob(job)) => {
+            test_job::run(&runtime, codec, &job, &mut signals).await?
         }
-        (Ok(()), WorkerMode::Pull(post)) => {
-            pull(args, runpod, &runtime, carrying, post, &mut signals).await
+        (Ok(()), WorkerMode::Poll(connection)) => {
+            poll(args, runpod, &runtime, codec, connection, &mut signals).await
         }
     };
     runtime.stop().await;
     Ok(code)
 }
 
-/// Tells the first child to check the machine, as Runpod's own worker does before it takes jobs. The file is there
-/// until it has passed, so that a child that takes another one's place begins at once.
-fn unchecked(scratch: &Path) -> anyhow::Result<(OsString, OsString)> {
+/// Makes the first child run the fitness checks, as Runpod's own worker does before it takes jobs. The
+/// child deletes the file when they pass, so that its replacements start without them.
+fn request_fitness_check(scratch: &Path) -> anyhow::Result<(OsString, OsString)> {
     let file = scratch.join("unchecked");
-    std::fs::write(&file, "").with_context(|| format!("could not write `{}`", file.display()))?;
+    std::fs::write(&file, "").with_context(|| format!("failed to write `{}`", file.display()))?;
     Ok(("TIDEGATE_UNCHECKED".into(), file.into()))
 }
 
-/// What a worker is there for.
+/// What the worker does.
 enum WorkerMode {
-    /// One job.
-    Try(Job),
-    /// All that a platform has.
-    Pull(PlatformConnection),
+    /// Runs one job and exits.
+    TestJob(Job),
+    /// Fetches jobs from the platform.
+    Poll(PlatformConnection),
 }
 
-/// The platform, and what is kept for it.
+/// The platform, and the journal of its jobs.
 struct PlatformConnection {
     platform: Arc<PlatformClient>,
     journal: tidegate_runpod_worker::Journal,
@@ -109,51 +109,47 @@ impl PlatformConnection {
         runpod: &RunpodEnv,
         templates: &UrlTemplates,
     ) -> anyhow::Result<Self> {
-        let kept = journal::open(
+        let opened = journal::open(
             args.data_dir.as_ref(),
             &model.dir.join(&model.predictor_ref),
             runpod.worker.as_deref(),
         )?;
-        let addresses = PlatformUrls::from_templates(templates, &kept.worker).map_err(|bad| {
-            let message = bad.to_string();
-            UsageError::new(message).hint(format!(
-                "set {} to an address that the platform gives out",
-                bad.variable
+        let urls = PlatformUrls::from_templates(templates, &opened.worker_id).map_err(|error| {
+            UsageError::new(error.to_string()).hint(format!(
+                "set {} to the address that the platform provides",
+                error.variable
             ))
         })?;
-        // The operator's own addresses: nothing is guarded.
+        // The operator sets these addresses, so all networks are allowed.
         let mut config = NetConfig {
             networks: AllowedNetworks::all(),
             ..NetConfig::default()
         };
         if let Some(integration) = &runpod.integration {
             write!(config.user_agent, " Integration/{integration}")
-                .expect("a String never fails to write");
+                .expect("writing to a String cannot fail");
         }
         let client = Client::new(config);
-        tracing::info!(worker = kept.worker, "this worker");
+        tracing::info!(worker = opened.worker_id, "connecting to the platform");
         Ok(Self {
-            platform: Arc::new(PlatformClient::new(
-                client,
-                addresses,
-                runpod.key.as_deref(),
-            )),
-            journal: kept.journal,
+            platform: Arc::new(PlatformClient::new(client, urls, runpod.key.as_deref())),
+            journal: opened.journal,
         })
     }
 }
 
-async fn pull(
+/// Runs the jobs of the platform until a signal or the platform ends the worker.
+async fn poll(
     args: &WorkerArgs,
     runpod: &RunpodEnv,
     runtime: &Runtime,
-    carrying: ModelJobCodec,
-    post: PlatformConnection,
+    codec: ModelJobCodec,
+    connection: PlatformConnection,
     signals: &mut Signals,
 ) -> ExitCode {
-    let options = Config {
+    let config = Config {
         ping_interval: runpod.ping_every,
-        semantics: habits(runtime.schema().as_deref()),
+        semantics: handler_semantics(runtime.schema().as_deref()),
         on_interrupted: match args.on_lost {
             cli::OnLostArg::Retry => OnInterruptedJob::Retry,
             cli::OnLostArg::Fail => OnInterruptedJob::Fail,
@@ -161,68 +157,68 @@ async fn pull(
         job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
     };
     let executor: Arc<dyn Executor> = Arc::new(runtime.clone());
-    let platform = Arc::clone(&post.platform);
-    let puller = RunpodWorker::new(
+    let platform = Arc::clone(&connection.platform);
+    let worker = RunpodWorker::new(
         WorkerDeps {
             executor,
-            codec: Arc::new(carrying),
-            platform: post.platform,
-            journal: post.journal,
+            codec: Arc::new(codec),
+            platform: connection.platform,
+            journal: connection.journal,
         },
-        options,
+        config,
     );
-    let leave = CancellationToken::new();
-    let run = puller.run(&leave, args.drain_timeout);
+    let stop = CancellationToken::new();
+    let run = worker.run(&stop, args.drain_timeout);
     tokio::pin!(run);
     loop {
         tokio::select! {
-            over = &mut run => return ended(over, &platform).await,
+            reason = &mut run => return exit_code(reason, &platform).await,
             cause = signals.next() => {
-                if leave.is_cancelled() {
-                    tracing::warn!("a second signal: ending at test_job; what is in hand is left to the next worker");
-                    return ExitCode::from(if cause == ShutdownCause::Interrupt { exit::INTERRUPTED } else { exit::TERMINATED });
+                if stop.is_cancelled() {
+                    tracing::warn!("received a second signal, exiting now; the next worker resumes the running jobs");
+                    return ExitCode::from(cause.forced_exit_code());
                 }
-                tracing::info!("no more jobs are taken; those in hand are finished");
-                leave.cancel();
+                tracing::info!("stopped fetching jobs, finishing the running ones");
+                stop.cancel();
             }
         }
     }
 }
 
-async fn ended(over: ExitReason, platform: &PlatformClient) -> ExitCode {
-    match over {
+async fn exit_code(reason: ExitReason, platform: &PlatformClient) -> ExitCode {
+    match reason {
         ExitReason::Requested | ExitReason::Refresh => ExitCode::SUCCESS,
         ExitReason::ModelDefunct(reason) => {
-            tracing::error!(reason, "the model does not work any more");
+            tracing::error!(reason, "model is defunct");
             platform.report_unhealthy("model", &reason).await;
             ExitCode::from(exit::FAILED)
         }
     }
 }
 
-/// The model could not be loaded, or a fitness check says that the machine is not fit for it.
-async fn unfit(reason: &str, purpose: WorkerMode) -> ExitCode {
+/// Reports that the model failed to load, or that a fitness check failed.
+async fn report_setup_failure(reason: &str, mode: WorkerMode) -> ExitCode {
     writeln!(
         std::io::stderr().lock(),
-        "error: the model could not be loaded\n{reason}"
+        "error: failed to load the model\n{reason}"
     )
     .ok();
-    if let WorkerMode::Pull(post) = purpose {
+    if let WorkerMode::Poll(connection) = mode {
         let (check, reason) =
-            fitness(reason).unwrap_or(("setup", reason.lines().last().unwrap_or_default()));
-        post.platform.report_unhealthy(check, reason).await;
+            failed_check(reason).unwrap_or(("setup", reason.lines().last().unwrap_or_default()));
+        connection.platform.report_unhealthy(check, reason).await;
     }
     ExitCode::from(exit::FAILED)
 }
 
-/// The name of the check that failed, and what it said.
-fn fitness(reason: &str) -> Option<(&str, &str)> {
+/// The name and the message of the fitness check that failed.
+fn failed_check(reason: &str) -> Option<(&str, &str)> {
     let (_, said) = reason.rsplit_once("the fitness check `")?;
     let (check, said) = said.split_once("` says ")?;
     Some((check, said.trim()))
 }
 
-async fn until_ready(runtime: &Runtime) -> Result<(), String> {
+async fn wait_until_ready(runtime: &Runtime) -> Result<(), String> {
     loop {
         let report = runtime.report();
         match report.health {
@@ -234,7 +230,7 @@ async fn until_ready(runtime: &Runtime) -> Result<(), String> {
                     .map(|setup| setup.logs);
                 return Err(logs.or(report.health_error).unwrap_or_default());
             }
-            Health::Unknown | Health::Starting => tokio::time::sleep(LOOK_AGAIN).await,
+            Health::Unknown | Health::Starting => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
 }
@@ -268,19 +264,17 @@ fn model_config(args: &WorkerArgs) -> ModelConfig {
     }
 }
 
-/// Shows what the model prints outside of jobs, and when it had to be replaced.
+/// Logs what the model prints outside of jobs, and when its process was replaced.
 struct LogObserver;
 
 impl Observer for LogObserver {
-    fn phase(&self, _worker: usize, phase: Phase<'_>) {
+    fn phase(&self, _child: usize, phase: Phase<'_>) {
         match phase {
             Phase::Log { text, .. } => tracing::info!(target: "model", "{}", text.trim_end()),
-            Phase::Died { reason, pause } => tracing::warn!(
-                reason,
-                ?pause,
-                "the model's process has ended and is replaced"
-            ),
-            Phase::Ready { after, slots } => tracing::info!(?after, slots, "the model is ready"),
+            Phase::Died { reason, pause } => {
+                tracing::warn!(reason, ?pause, "model process died, replacing it")
+            }
+            Phase::Ready { after, slots } => tracing::info!(?after, slots, "model ready"),
             Phase::Loading { .. } | Phase::Failed { .. } | Phase::Defunct { .. } => {}
         }
     }
@@ -291,12 +285,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fitness_check_is_told_by_its_name() {
+    fn the_name_of_a_failed_fitness_check_is_found() {
         let reason = "Traceback\nsetup failed: the fitness check `gpu` says RuntimeError: none `here` says nvidia\n";
         assert_eq!(
-            fitness(reason),
+            failed_check(reason),
             Some(("gpu", "RuntimeError: none `here` says nvidia"))
         );
-        assert_eq!(fitness("no module named x"), None);
+        assert_eq!(failed_check("no module named x"), None);
     }
 }
