@@ -145,7 +145,7 @@ def test_requests_are_paginated(platform: Platform) -> None:
 
 def test_batches_are_limited_and_listed_newest_first(platform: Platform) -> None:
     batches = [created(platform) for _ in range(10)]
-    assert "not over" in ask(platform, "POST", body=[], status=409)["error"]
+    assert "unfinished" in ask(platform, "POST", body=[], status=409)["error"]
     assert [batch["id"] for batch in ask(platform, "GET")["batches"]] == batches[::-1]
     ask(platform, "POST", f"/{batches[0]}/cancel")
     assert ask(platform, "POST", body=[])["status"] == "DRAFT"

@@ -82,7 +82,7 @@ def test_workers_of_a_removed_endpoint_stop_and_get_404(platform: Platform, tmp_
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("add", "Not/good"), "small letters"),
+        (("add", "Not/good"), "lowercase letters"),
         (("remove", "nowhere"), "no endpoint `nowhere`"),
         (("env", "nowhere"), "no endpoint `nowhere`"),
     ],

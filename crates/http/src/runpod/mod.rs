@@ -1,4 +1,4 @@
-//! The Runpod faces.
+//! Runpod's APIs: `local` is the API of a served handler, `platform` the API of endpoints and workers.
 
 pub mod local;
 pub mod platform;

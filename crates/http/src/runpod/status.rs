@@ -1,8 +1,8 @@
-//! The states of a job in Runpod's words, which both faces use.
+//! Runpod's names of a job's status, for both APIs.
 
 use tidegate_core::Status;
 
-/// A status in Runpod's words.
+/// Runpod's name of a status.
 pub(super) fn status_name(status: Status) -> &'static str {
     match status {
         Status::Queued => "IN_QUEUE",
@@ -10,7 +10,7 @@ pub(super) fn status_name(status: Status) -> &'static str {
         Status::Succeeded => "COMPLETED",
         Status::Failed => "FAILED",
         Status::Canceled => "CANCELLED",
-        // It was not wanted any more before it could begin.
+        // Its deadline passed before it was started.
         Status::Aborted => "TIMED_OUT",
     }
 }

@@ -1,4 +1,4 @@
-//! `GET /health`: jobs and workers in numbers, as Runpod's cloud gives them for an endpoint.
+//! `GET /health`: the number of jobs and workers, in the format of Runpod's cloud.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ use super::AppState;
 use crate::shared::response::json;
 
 #[derive(Serialize)]
-struct Health {
-    jobs: Jobs,
-    workers: Workers,
+struct LocalHealth {
+    jobs: LocalJobCounts,
+    workers: ChildCounts,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Jobs {
+struct LocalJobCounts {
     completed: u64,
     failed: u64,
     in_progress: usize,
     in_queue: usize,
-    /// Only a platform gives a job to another worker.
+    /// Always 0: only a platform gives a job to another worker.
     retried: u64,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-struct Workers {
+struct ChildCounts {
     idle: usize,
     initializing: usize,
     ready: usize,
@@ -49,8 +49,8 @@ pub(super) async fn health(State(app): State<Arc<AppState>>) -> Response {
             .sum()
     };
     let queue = jobs.queue().all;
-    let health = Health {
-        jobs: Jobs {
+    let health = LocalHealth {
+        jobs: LocalJobCounts {
             completed: ended(Status::Succeeded),
             failed: ended(Status::Failed),
             in_progress: queue.running,
@@ -62,14 +62,14 @@ pub(super) async fn health(State(app): State<Arc<AppState>>) -> Response {
     json(
         StatusCode::OK,
         serde_json::to_vec(&health)
-            .expect("it has string keys")
+            .expect("the keys are strings")
             .into(),
     )
 }
 
-fn workers(crew: &PoolStatus) -> Workers {
-    let mut workers = Workers::default();
-    for child in &crew.children {
+fn workers(pool: &PoolStatus) -> ChildCounts {
+    let mut workers = ChildCounts::default();
+    for child in &pool.children {
         match child.state {
             ProcessState::Starting => workers.initializing += 1,
             ProcessState::Ready if child.jobs > 0 => workers.running += 1,

@@ -1,4 +1,4 @@
-//! Bring, show, wait for and cancel jobs.
+//! Submits, shows, waits for and cancels jobs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use crate::shared::body_limit::{read_body, slice_or_copy};
 use crate::shared::response::json;
 use crate::shared::trace_headers::trace_headers;
 
-/// How long a job waits for a model whose code has not been read yet.
+/// How long a submission waits for the schema of a model that is still loading.
 const SCHEMA_TIMEOUT: Duration = Duration::from_secs(30);
-/// What is said of a job that nobody knows.
+/// The error for an unknown job.
 pub(super) const JOB_NOT_FOUND: &str = "Job ID not found";
 
 /// `POST /run`
@@ -36,7 +36,7 @@ pub(super) async fn run(
     request: Request,
 ) -> Result<Response, ApiError> {
     let job = submit_body(&app, caller.account, request).await?;
-    // Runpod's own server says so of a job that has just come.
+    // Runpod's own server returns this status for a new job.
     Ok(reply::job_status(job.id().as_str(), "IN_PROGRESS"))
 }
 
@@ -51,7 +51,7 @@ pub(super) async fn runsync(
     Ok(outcome(&job))
 }
 
-/// `GET /status/{id}`: the job as it is now.
+/// `GET /status/{id}`: the current state of the job.
 pub(super) async fn show(
     State(app): State<Arc<AppState>>,
     caller: Identity,
@@ -63,7 +63,8 @@ pub(super) async fn show(
     }
 }
 
-/// `POST /status/{id}`: the job when it is over. Runpod's own server runs it only now.
+/// `POST /status/{id}`: waits for the end of the job. Runpod's own server starts the job
+/// only now.
 pub(super) async fn wait(
     State(app): State<Arc<AppState>>,
     caller: Identity,
@@ -93,7 +94,7 @@ pub(super) async fn cancel(
     }
 }
 
-/// What became of a job; or that it waits, and the next server runs it.
+/// The result of a job, or its status when the server shuts down before it ends.
 fn outcome(job: &Job) -> Response {
     let now = job.snapshot();
     if now.status.is_terminal() {
@@ -104,12 +105,12 @@ fn outcome(job: &Job) -> Response {
 }
 
 impl AppState {
-    /// A job of this account.
+    /// Finds a job of this account.
     pub(super) async fn find(&self, account: &Account, id: &str) -> Option<Arc<Job>> {
         self.jobs().get(account, &JobId::parse(id).ok()?).await
     }
 
-    /// Takes a job in. Whoever brought it may leave: it goes on.
+    /// Submits a job. It continues when its client disconnects.
     pub(super) async fn submit(&self, submission: Submission) -> Result<Arc<Job>, Refusal> {
         let jobs = self.jobs();
         jobs.wait_for_description(SCHEMA_TIMEOUT).await;
@@ -141,7 +142,7 @@ async fn submit_body(
         .await?)
 }
 
-/// A job with nothing but its input.
+/// A submission with an input and no options.
 pub(super) fn submission(account: Account, input: Bytes) -> Submission {
     Submission {
         account,
@@ -180,7 +181,7 @@ fn webhook(jobs: &JobService, url: &str, headers: &HeaderMap) -> Result<Arc<Webh
 /// `test-` and a random UUID, as Runpod's own server makes them.
 fn new_id() -> JobId {
     let mut bits = [0; 16];
-    getrandom::fill(&mut bits).expect("the system gives random bits");
+    getrandom::fill(&mut bits).expect("the system provides random bytes");
     bits[6] = bits[6] & 0x0f | 0x40;
     bits[8] = bits[8] & 0x3f | 0x80;
     let hex: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -192,7 +193,7 @@ fn new_id() -> JobId {
         &hex[16..20],
         &hex[20..]
     );
-    JobId::parse(&id).expect("letters, digits and dashes")
+    JobId::parse(&id).expect("the id has only letters, digits and dashes")
 }
 
 #[cfg(test)]

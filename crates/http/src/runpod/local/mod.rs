@@ -1,7 +1,8 @@
-//! Runpod's local API: what `python handler.py --rp_serve_api` answers, and what its users miss there.
+//! Runpod's local API: the API of `python handler.py --rp_serve_api`, with additions.
 //!
-//! The paths that Runpod's own server has are answered in its words, with HTTP 200 for every outcome of a
-//! job. The others speak as Runpod's cloud does. Jobs run at once, also those that nobody asks for again.
+//! Paths of Runpod's own server respond in its format, with HTTP 200 for every outcome of a job; the
+//! other paths have the format of Runpod's cloud. A job starts at once; Runpod's own server starts it
+//! when a client asks for its status.
 
 mod health;
 mod jobs;
@@ -22,25 +23,25 @@ use crate::shared::body_limit::BodyLimit;
 
 pub use render::renderer;
 
-/// What the app is told.
+/// The configuration of the local API.
 pub struct Config {
-    /// The largest body, in bytes.
+    /// The maximum size of a body, in bytes.
     pub max_body: usize,
-    /// The longest that a body may make no progress.
+    /// How long a client may pause while it sends a body.
     pub body_timeout: Duration,
-    /// `RUNPOD_ENDPOINT_ID`: with it there is `/ID/realtime`.
+    /// `RUNPOD_ENDPOINT_ID`: enables `/ID/realtime`.
     pub endpoint_id: Option<String>,
 }
 
 struct AppState {
     model: Arc<ServedModel>,
     config: Config,
-    /// How much of each stream was stream_cursors out.
+    /// How many parts of each stream clients have read.
     stream_cursors: stream::LocalStreamCursors,
 }
 
 impl AppState {
-    /// The desk of the version that is served now.
+    /// The job service of the served version.
     fn jobs(&self) -> JobService {
         self.model.jobs()
     }
@@ -53,7 +54,7 @@ impl AppState {
     }
 }
 
-/// The app.
+/// The routes of the local API.
 pub fn routes(model: Arc<ServedModel>, config: Config) -> Router {
     let realtime = config
         .endpoint_id
@@ -80,7 +81,7 @@ pub fn routes(model: Arc<ServedModel>, config: Config) -> Router {
         .with_state(app)
 }
 
-/// Whether it can be one part of a path and nothing else.
+/// Whether the id is a valid path segment.
 fn is_plain(id: &str) -> bool {
     !id.is_empty()
         && id

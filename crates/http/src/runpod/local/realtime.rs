@@ -1,4 +1,4 @@
-//! `POST /ENDPOINT/realtime`: one job for who waits for nothing but its result.
+//! `POST /ENDPOINT/realtime`: runs one job and returns only its result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::wire::{Kind, readable};
 use crate::access::Identity;
 use crate::shared::body_limit::{read_body, slice_or_copy};
 
-/// The note in a job's context that holds further keys of the job; see `tidegate.handler.calls`.
+/// The key in a job's context for further fields of the job; see `tidegate.handler.calls`.
 const EXTRAS: &str = "runpod";
 
 pub(super) async fn run(
@@ -25,7 +25,8 @@ pub(super) async fn run(
     let (parts, body) = request.into_parts();
     let body = readable(read_body(body, app.bounds()).await?);
     let run = Kind::Realtime.read(&parts.headers, &body)?;
-    // The caller's id is for the handler. Nobody looks the job up by it, and it may come twice.
+    // The client's id is for the handler only: the job cannot be looked up by it, and it need not be
+    // unique.
     let extras = serde_json::json!({ "id": run.id }).to_string();
     let context = BTreeMap::from([(EXTRAS.to_owned(), extras)]);
     let input = slice_or_copy(&body, run.input.get());

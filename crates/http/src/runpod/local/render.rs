@@ -1,4 +1,4 @@
-//! A job in the words of Runpod's cloud.
+//! Renders a job as JSON in the format of Runpod's cloud.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -7,10 +7,10 @@ use tidegate_service::{Snapshot, WebhookRenderer};
 use crate::runpod::status::status_name;
 use crate::shared::json_object::JsonObjectWriter;
 
-/// What a handler tells with `progress_update`; see `tidegate.handler.calls`.
+/// The metric of `progress_update`; see `tidegate.handler.calls`.
 const PROGRESS: &str = "progress";
 
-/// How webhooks are written: what `status` says, with the input and the webhook's own address.
+/// Renders webhooks: the body of `status`, with the input and the webhook's URL.
 pub fn renderer() -> WebhookRenderer {
     WebhookRenderer::new(|job| {
         let mut body = JsonObjectWriter::with_capacity(capacity(job));
@@ -25,7 +25,7 @@ pub fn renderer() -> WebhookRenderer {
     })
 }
 
-/// What `status` says: while a job runs, its output is what it has told about its progress.
+/// The body of `status`: while a job runs, `output` is its progress.
 pub(super) fn state(job: &Snapshot) -> Bytes {
     let mut body = JsonObjectWriter::with_capacity(capacity(job));
     times(&mut body, job);
@@ -39,7 +39,7 @@ pub(super) fn state(job: &Snapshot) -> Bytes {
     body.field("status", status_name(job.status)).finish()
 }
 
-/// How long it waited, and how long it ran, in milliseconds.
+/// Adds the waiting time and the execution time, in milliseconds.
 fn times(body: &mut JsonObjectWriter, job: &Snapshot) {
     let between = |from: Timestamp, to: Timestamp| to.duration_since(from).as_millis().max(0);
     if let Some(started_at) = job.started_at {

@@ -1,4 +1,4 @@
-//! How the desk's answers and refusals are said in the local API: each status code and each body is here.
+//! Every response of the local API: status codes and bodies of results and refusals.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -13,7 +13,7 @@ use crate::shared::body_limit::BodyError;
 use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::response::json;
 
-/// How a job ended, in the words of Runpod's own server: what is null is left out.
+/// The result of a job in the format of Runpod's own server, which omits null values.
 pub(super) fn outcome(job: &Snapshot) -> Response {
     let mut body = JsonObjectWriter::with_capacity(capacity(job));
     body.field("id", &job.id)
@@ -30,7 +30,7 @@ pub(super) fn outcome(job: &Snapshot) -> Response {
     json(StatusCode::OK, body.finish())
 }
 
-/// The parts of a job's output, each as Runpod wraps it.
+/// The parts of a job's output, each wrapped as `{"output": …}`.
 pub(super) fn parts(job: &Snapshot, parts: &[Bytes]) -> Response {
     let stream = wrap_parts(parts);
     let mut body = JsonObjectWriter::with_capacity(stream.len() + 512);
@@ -60,12 +60,13 @@ fn wrap_parts(parts: &[Bytes]) -> Bytes {
     list.freeze()
 }
 
-/// What a handler that wants another process says with its result; see `tidegate.handler.calls`.
+/// The metric by which a handler asks for a new process; see `tidegate.handler.calls`.
 const STOP_POD: &str = "stop_pod";
-/// What it returned besides `error`.
+/// The metric with the values that a handler returned besides `error`.
 const BESIDE_ERROR: &str = "beside_error";
 
-/// What `realtime` says: the result and nothing else. As there, an empty object is no output.
+/// The response of `realtime`: only the result. As in Runpod's own server, an empty object is no
+/// output.
 pub(super) fn realtime_result(job: &Snapshot) -> Response {
     let mut body = JsonObjectWriter::with_capacity(capacity(job));
     match job.status {
@@ -84,7 +85,7 @@ pub(super) fn realtime_result(job: &Snapshot) -> Response {
     json(StatusCode::OK, body.finish())
 }
 
-/// A job's id and one word about it.
+/// A job's id and status.
 pub(super) fn job_status(id: &str, status: &str) -> Response {
     json(
         StatusCode::OK,
@@ -95,7 +96,7 @@ pub(super) fn job_status(id: &str, status: &str) -> Response {
     )
 }
 
-/// A job that cannot be shown; Runpod calls that failed too.
+/// The response for a job that cannot be shown; Runpod reports it as failed.
 pub(super) fn failed(id: &str, error: &str) -> Response {
     let mut body = JsonObjectWriter::with_capacity(128);
     json(
@@ -107,7 +108,7 @@ pub(super) fn failed(id: &str, error: &str) -> Response {
     )
 }
 
-/// The answer to methods that a path does not have. Those that it has are in `Allow`.
+/// The response to a method that the path does not support. `Allow` lists the supported ones.
 pub(super) async fn no_such_method() -> Response {
     detail(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
 }
@@ -121,7 +122,7 @@ fn detail(status: StatusCode, text: &str) -> Response {
     )
 }
 
-/// Everything that can be wrong with a request to this app.
+/// Every error of a request to the local API.
 pub(super) enum ApiError {
     Body(BodyError),
     Invalid(Vec<Fault>),

@@ -1,4 +1,4 @@
-//! The output of a job, part by part.
+//! `/stream/{id}`: the parts of a job's output.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::jobs::JOB_NOT_FOUND;
 use super::reply;
 use crate::access::Identity;
 
-/// How long `GET` waits for something new: clients ask again at once, and give up after ten seconds.
+/// How long `GET` waits for new parts: clients ask again at once, and time out after ten seconds.
 const HOLD: Duration = Duration::from_secs(1);
-/// Of so many jobs is remembered what was stream_cursors.
+/// For how many jobs the read position is remembered.
 const MAX_JOBS: usize = 4096;
 
 const NOT_A_GENERATOR: &str = "Stream not supported, handler must be a generator.";
 
-/// How many parts of each job were stream_cursors.
+/// How many parts of each job clients have read.
 #[derive(Default)]
 pub(super) struct LocalStreamCursors(Mutex<CursorCounts>);
 
@@ -43,7 +43,7 @@ impl LocalStreamCursors {
             .unwrap_or_default()
     }
 
-    /// Takes the parts that nobody else has taken since.
+    /// Takes the parts that no other request has taken meanwhile.
     fn take(&self, job: &Job, from: usize, mut parts: Vec<Bytes>) -> Vec<Bytes> {
         let mut cursors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (job.account().clone(), job.id().clone());
@@ -67,7 +67,7 @@ impl LocalStreamCursors {
     }
 }
 
-/// `GET /stream/{id}`: what has come since the last time.
+/// `GET /stream/{id}`: the parts since the last request.
 pub(super) async fn next(
     State(app): State<Arc<AppState>>,
     caller: Identity,
@@ -89,7 +89,7 @@ pub(super) async fn next(
         Err(_) => Vec::new(),
     };
     let now = job.snapshot();
-    // More may have come since: a client that hears of the end does not ask again.
+    // A client that sees the end does not ask again, so it gets the parts that arrived meanwhile.
     let rest = if now.status.is_terminal() {
         let from = from + parts.len();
         app.stream_cursors.take(
@@ -108,7 +108,7 @@ pub(super) async fn next(
     reply::parts(&now, &[parts, rest].concat())
 }
 
-/// `POST /stream/{id}`: everything, when the job is over.
+/// `POST /stream/{id}`: waits for the end of the job and returns all parts.
 pub(super) async fn all(
     State(app): State<Arc<AppState>>,
     caller: Identity,
@@ -120,7 +120,7 @@ pub(super) async fn all(
     if app.may_stream() {
         job.ended().await;
     }
-    // It may have become known while the job ran.
+    // The schema may have become known while the job ran.
     if !app.may_stream() {
         return reply::failed(&id, NOT_A_GENERATOR);
     }
@@ -135,7 +135,7 @@ pub(super) async fn all(
 }
 
 impl AppState {
-    /// Whether the handler is a generator, or may still turn out to be one: its script has to run first.
+    /// Whether the handler is a generator, or its kind is not known yet because its script is loading.
     fn may_stream(&self) -> bool {
         self.jobs().schema().is_none_or(|schema| !schema.returns)
     }

@@ -1,4 +1,4 @@
-//! The requests of the local API, and what is said about those that do not fit: FastAPI's words.
+//! The requests of the local API, and validation errors in FastAPI's format.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,16 +10,16 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use tidegate_core::lenient::{self, Infinities};
 
-/// Which class of Runpod's a body is read as; it is named in errors.
+/// The class of Runpod's server that a body is parsed as; errors name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// `run` and `runsync`: the input is an object.
     Request,
-    /// `realtime`: it brings its id, and any input.
+    /// `realtime`: the body has an id, and any input.
     Realtime,
 }
 
-/// A job as it came.
+/// The parsed body.
 #[derive(Debug)]
 pub(super) struct Run<'a> {
     pub(super) id: Option<String>,
@@ -27,7 +27,7 @@ pub(super) struct Run<'a> {
     pub(super) webhook: Option<String>,
 }
 
-/// What is wrong with one part of a body.
+/// A validation error of one field.
 #[derive(Debug, Serialize)]
 pub(super) struct Fault {
     r#type: &'static str,
@@ -52,7 +52,7 @@ enum Context {
     Error(String),
 }
 
-/// What came, as it came.
+/// The invalid value, as the client sent it.
 #[derive(Debug)]
 enum Json {
     Raw(Box<RawValue>),
@@ -72,7 +72,7 @@ impl Serialize for Json {
     }
 }
 
-/// The body as JSON if it has what Python's clients write and JSON has not: `NaN`, infinities, a byte-order mark.
+/// Converts what Python clients write and JSON does not allow: `NaN`, infinities, a byte-order mark.
 pub(super) fn readable(body: Bytes) -> Bytes {
     let has = |word: &[u8]| memchr::memmem::find(&body, word).is_some();
     let odd = body.starts_with("\u{feff}".as_bytes()) || has(b"NaN") || has(b"Infinity");
@@ -91,7 +91,7 @@ impl Kind {
         }
     }
 
-    /// Reads a body. Everything that is wrong with it is told at once.
+    /// Parses a body. Returns all errors at once.
     pub(super) fn read<'a>(
         self,
         headers: &HeaderMap,
@@ -100,7 +100,7 @@ impl Kind {
         if body.is_empty() {
             return Err(vec![Fault::missing(vec![Place::Name("body")], Json::Null)]);
         }
-        if !says_json(headers) {
+        if !is_json(headers) {
             return Err(vec![
                 self.no_object(Json::Text(String::from_utf8_lossy(body).into_owned())),
             ]);
@@ -155,7 +155,7 @@ impl Kind {
         }
     }
 
-    fn no_object(self, came: Json) -> Fault {
+    fn no_object(self, value: Json) -> Fault {
         Fault {
             r#type: "dataclass_type",
             loc: vec![Place::Name("body")],
@@ -163,7 +163,7 @@ impl Kind {
                 "Input should be a dictionary or an instance of {}",
                 self.class()
             ),
-            input: came,
+            input: value,
             ctx: Some(Context::ClassName(self.class())),
         }
     }
@@ -180,13 +180,13 @@ impl Fault {
         }
     }
 
-    fn of(kind: &'static str, name: &'static str, msg: &str, came: &RawValue) -> Self {
+    fn of(kind: &'static str, name: &'static str, msg: &str, value: &RawValue) -> Self {
         let loc = vec![Place::Name("body"), Place::Name(name)];
         Self {
             r#type: kind,
             loc,
             msg: msg.to_owned(),
-            input: Json::Raw(came.to_owned()),
+            input: Json::Raw(value.to_owned()),
             ctx: None,
         }
     }
@@ -206,7 +206,7 @@ impl Fault {
         }
     }
 
-    /// A webhook that cannot be called.
+    /// A webhook URL that is not accepted.
     pub(super) fn of_webhook(url: &str, reason: &str) -> Self {
         let loc = vec![Place::Name("body"), Place::Name("webhook")];
         Self {
@@ -232,7 +232,7 @@ fn text(name: &'static str, raw: &RawValue, faults: &mut Vec<Fault>) -> Option<S
     read.ok()
 }
 
-fn says_json(headers: &HeaderMap) -> bool {
+fn is_json(headers: &HeaderMap) -> bool {
     let value = headers
         .get(CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
@@ -261,8 +261,8 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told_in_fastapis_words() {
-        let told: Vec<String> = [
+    fn validation_errors_have_fastapis_format() {
+        let errors: Vec<String> = [
             "",
             "{}",
             "[]",
@@ -277,7 +277,7 @@ mod tests {
             faults(Kind::Realtime, r#"{"id":1,"input":1}"#),
         ])
         .collect();
-        insta::assert_snapshot!(told.join("\n"));
+        insta::assert_snapshot!(errors.join("\n"));
     }
 
     #[test]

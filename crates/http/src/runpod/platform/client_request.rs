@@ -1,4 +1,4 @@
-//! Who asks what of which endpoint: the head of every request of a client.
+//! The extractor of every client request: identity, path parameters, and the endpoint's rate limits.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use super::reply::ApiError;
 use crate::access::Identity;
 use crate::shared::body_limit::{BodyLimit, read_body};
 
-/// A client that asks something of an endpoint.
+/// A client's request to an endpoint.
 pub(super) struct ClientRequest {
     pub(super) app: Arc<AppState>,
     pub(super) caller: Identity,
     /// The name of the endpoint, which may not exist.
     pub(super) endpoint: String,
-    /// Of which job or batch; empty where none is path_params.
+    /// The id of the job or batch; empty on other routes.
     pub(super) id: String,
-    /// Of which request of a batch; empty where none is path_params.
+    /// The id of a batch's request; empty on other routes.
     pub(super) request_id: String,
-    /// What behind `/openai/`; empty everywhere else.
+    /// The path after `/openai/`; empty on other routes.
     pub(super) route: String,
     pub(super) uri: Uri,
     pub(super) headers: HeaderMap,
@@ -54,7 +54,7 @@ impl FromRequestParts<Arc<AppState>> for ClientRequest {
 }
 
 impl ClientRequest {
-    /// The endpoint, unless too much is kind of it. To be held until it has answered.
+    /// The endpoint, unless a rate limit is exceeded. Hold it until the response is ready.
     pub(super) fn access_endpoint(&self, kind: RequestKind) -> Result<EndpointAccess, ApiError> {
         let endpoint = self.app.endpoint(&self.endpoint)?;
         let workers = || endpoint.remote.worker_counts().available();
@@ -66,16 +66,16 @@ impl ClientRequest {
         Ok(EndpointAccess { endpoint, permit })
     }
 
-    /// The job that is meant.
+    /// The job in the path.
     pub(super) async fn job(&self, endpoint: &Endpoint) -> Result<Arc<Job>, ApiError> {
         self.app.find(endpoint, &self.caller, &self.id).await
     }
 }
 
-/// An endpoint that is kind something.
+/// An endpoint with a permit for one request.
 pub(super) struct EndpointAccess {
     endpoint: Arc<Endpoint>,
-    #[expect(dead_code, reason = "it counts while it is there")]
+    #[expect(dead_code, reason = "held for its Drop")]
     permit: RequestPermit,
 }
 
@@ -87,7 +87,7 @@ impl Deref for EndpointAccess {
     }
 }
 
-/// Parts of the path by their names in the table of routes; empty where a route has none.
+/// Path parameters by name; empty where the route has none.
 pub(super) async fn path_params<const N: usize>(
     parts: &mut Parts,
     app: &Arc<AppState>,

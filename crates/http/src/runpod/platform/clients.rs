@@ -1,4 +1,4 @@
-//! What clients ask: run, look, stop, and how the endpoint is.
+//! The client's side of the API: run, status, cancel, purge, health and the list of requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,21 +31,21 @@ use crate::runpod::status::status_name;
 use crate::shared::response::json;
 use crate::shared::trace_headers::trace_headers;
 
-/// The largest bodies.
+/// The maximum sizes of bodies, in bytes.
 const MAX_RUN: usize = 10 * 1000 * 1000;
 pub(super) const MAX_RUNSYNC: usize = 20 * 1000 * 1000;
-/// What the id of a job begins with that somebody waited for.
+/// The prefix of the ids of `runsync` jobs.
 const SYNC: &str = "sync-";
-/// How long the result of a job is there.
-const KEPT: Duration = Duration::from_secs(30 * 60);
-const KEPT_SYNC: Duration = Duration::from_secs(60);
-/// How long a caller waits that does not say, and the bounds for those who do, in milliseconds.
-const WAIT: u64 = 90_000;
-const WAITS: (u64, u64) = (1000, 300_000);
-/// How long a cancel waits for the end: its clients wait for three seconds.
-const UNTIL_CANCELED: Duration = Duration::from_secs(2);
-/// How many requests are listed.
-const LISTED: usize = 100;
+/// How long the result of a job is kept.
+const KEEP_RESULT: Duration = Duration::from_secs(30 * 60);
+const KEEP_SYNC_RESULT: Duration = Duration::from_secs(60);
+/// The default of `wait` and its bounds, in milliseconds.
+const DEFAULT_WAIT: u64 = 90_000;
+const WAIT_BOUNDS: (u64, u64) = (1000, 300_000);
+/// How long a cancel waits for the end of the job: clients time out after three seconds.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
+/// The most requests that are listed.
+const MAX_LISTED: usize = 100;
 
 /// `POST /v2/{endpoint}/run`
 pub(super) async fn run(request: ClientRequest, body: Body) -> Result<Response, ApiError> {
@@ -90,7 +90,7 @@ pub(super) async fn cancel(request: ClientRequest) -> Result<Response, ApiError>
     let endpoint = request.access_endpoint(RequestKind::Cancel)?;
     let job = request.job(&endpoint).await?;
     if endpoint.cancel(&request.caller.account, job.id()).await {
-        tokio::time::timeout(UNTIL_CANCELED, job.ended()).await.ok();
+        tokio::time::timeout(CANCEL_TIMEOUT, job.ended()).await.ok();
         return Ok(json(
             StatusCode::OK,
             render::summary(&request.id, "CANCELLED"),
@@ -108,7 +108,7 @@ struct PurgeResponse {
     status: &'static str,
 }
 
-/// `POST /v2/{endpoint}/purge-queue`: the caller's own jobs that wait.
+/// `POST /v2/{endpoint}/purge-queue`: cancels the caller's waiting jobs.
 pub(super) async fn purge(request: ClientRequest) -> Result<Response, ApiError> {
     let endpoint = request.access_endpoint(RequestKind::Purge)?;
     let caller = &request.caller;
@@ -132,12 +132,12 @@ pub(super) async fn purge(request: ClientRequest) -> Result<Response, ApiError> 
         .filter(|(_, canceled)| *canceled)
         .collect();
     let removed = canceled.len();
-    // Who asks next does not find them any more.
+    // The next request must not find them waiting.
     let known = canceled
         .iter()
         .filter_map(|(id, _)| endpoint.jobs.known(&caller.account, id));
     let over: Vec<Arc<Job>> = known.collect();
-    tokio::time::timeout(UNTIL_CANCELED, join_all(over.iter().map(|job| job.ended())))
+    tokio::time::timeout(CANCEL_TIMEOUT, join_all(over.iter().map(|job| job.ended())))
         .await
         .ok();
     Ok(ok_json(&PurgeResponse {
@@ -147,7 +147,7 @@ pub(super) async fn purge(request: ClientRequest) -> Result<Response, ApiError> 
 }
 
 #[derive(Serialize)]
-struct Health {
+struct EndpointHealth {
     jobs: JobCount,
     workers: WorkerCount,
 }
@@ -185,7 +185,7 @@ pub(super) async fn health(request: ClientRequest) -> Result<Response, ApiError>
             .sum()
     };
     let (load, workers) = (endpoint.load(), endpoint.remote.worker_counts());
-    Ok(ok_json(&Health {
+    Ok(ok_json(&EndpointHealth {
         jobs: JobCount {
             completed: ended(&[Status::Succeeded]),
             failed: ended(&[Status::Failed, Status::Aborted]),
@@ -222,10 +222,10 @@ pub(super) async fn requests(request: ClientRequest) -> Result<Response, ApiErro
     let endpoint = request.access_endpoint(RequestKind::Requests)?;
     let job_filter = job_filter(&endpoint, &request.caller, Vec::new());
     let written = endpoint.jobs.recorded(&job_filter).await.map_err(|error| {
-        tracing::error!(error = %tidegate_core::chain(&error), "the requests of an endpoint could not be listed");
+        tracing::error!(error = %tidegate_core::chain(&error), "failed to list requests of an endpoint");
         ApiError::Store
     })?;
-    // What is in memory is newer than what is written about it.
+    // Jobs in memory are newer than their stored records.
     let all: BTreeMap<JobId, JobSummary> = written
         .into_iter()
         .chain(endpoint.jobs.in_memory(&job_filter))
@@ -236,10 +236,10 @@ pub(super) async fn requests(request: ClientRequest) -> Result<Response, ApiErro
         .filter(|job| is_kept(&job.id, job.completed_at))
         .collect();
     newest.sort_by_key(|job| std::cmp::Reverse(job.created_at));
-    newest.truncate(LISTED);
+    newest.truncate(MAX_LISTED);
     let mut requests = Vec::with_capacity(newest.len());
     for job in newest {
-        // Why it was ended, or whether it lost its worker, is not known in a few words.
+        // A summary does not say why the job ended, or whether it lost its worker.
         let whole = match job.status {
             Status::Processing | Status::Failed | Status::Canceled => {
                 endpoint.jobs.find(&job.account, &job.id).await
@@ -260,7 +260,7 @@ pub(super) async fn requests(request: ClientRequest) -> Result<Response, ApiErro
 }
 
 impl AppState {
-    /// A job of the caller's at this endpoint, as long as its result is there.
+    /// Finds a job of the caller at this endpoint, as long as its result is kept.
     pub(super) async fn find(
         &self,
         endpoint: &Endpoint,
@@ -300,7 +300,7 @@ impl ClientRequest {
 }
 
 impl Endpoint {
-    /// A job that nobody has named yet. Who waits for it may leave, and it goes on.
+    /// A submission without an id. The job continues when its client disconnects.
     pub(super) fn submission(
         &self,
         account: &Account,
@@ -356,22 +356,22 @@ fn webhook(endpoint: &Endpoint, url: &str, headers: &HeaderMap) -> Result<Arc<We
 
 pub(super) fn new_id(before: &str, after: &str) -> JobId {
     let mut bits = [0; 16];
-    getrandom::fill(&mut bits).expect("the system gives random bits");
+    getrandom::fill(&mut bits).expect("the system provides random bytes");
     let id = JobId::from_random(u128::from_ne_bytes(bits));
-    JobId::parse(&format!("{before}{id}{after}")).expect("it is short and plain")
+    JobId::parse(&format!("{before}{id}{after}")).expect("the id is short ASCII")
 }
 
-/// Whether the result of a job is still there.
+/// Whether the result of a job is still kept.
 fn is_kept(id: &JobId, over: Option<Timestamp>) -> bool {
     let kept = if id.as_str().starts_with(SYNC) {
-        KEPT_SYNC
+        KEEP_SYNC_RESULT
     } else {
-        KEPT
+        KEEP_RESULT
     };
     over.is_none_or(|over| Timestamp::now().duration_since(over).unsigned_abs() < kept)
 }
 
-/// The caller's jobs at this endpoint.
+/// A filter for the caller's jobs at this endpoint.
 fn job_filter(endpoint: &Endpoint, caller: &Identity, statuses: Vec<Status>) -> JobFilter {
     let model = Some(endpoint.jobs.target().model.clone());
     JobFilter {
@@ -379,23 +379,25 @@ fn job_filter(endpoint: &Endpoint, caller: &Identity, statuses: Vec<Status>) -> 
         id: None,
         model,
         statuses,
-        limit: LISTED,
+        limit: MAX_LISTED,
     }
 }
 
-/// How long a caller wants to wait.
+/// The parameter `wait`.
 fn wait(uri: &Uri) -> Result<Duration, ApiError> {
     let query = QueryParams::of(uri);
     let Some(text) = query.get("wait") else {
-        return Ok(Duration::from_millis(WAIT));
+        return Ok(Duration::from_millis(DEFAULT_WAIT));
     };
-    let ms: u64 = text
-        .parse()
-        .map_err(|_| ApiError::InvalidRequest("`wait` is a number of milliseconds".to_owned()))?;
-    Ok(Duration::from_millis(ms.clamp(WAITS.0, WAITS.1)))
+    let ms: u64 = text.parse().map_err(|_| {
+        ApiError::InvalidRequest("`wait` is not a number of milliseconds".to_owned())
+    })?;
+    Ok(Duration::from_millis(
+        ms.clamp(WAIT_BOUNDS.0, WAIT_BOUNDS.1),
+    ))
 }
 
-/// The job when it is over, or as it is after this time.
+/// Waits for the end of the job, up to `wait`, and returns its state.
 async fn after(endpoint: &Endpoint, job: &Arc<Job>, wait: Duration) -> Response {
     tokio::time::timeout(wait, endpoint.jobs.ended_or_left(job))
         .await
@@ -407,7 +409,7 @@ pub(super) fn ok_json(body: &impl Serialize) -> Response {
     json(
         StatusCode::OK,
         serde_json::to_vec(body)
-            .expect("our fields have string keys")
+            .expect("the keys are strings")
             .into(),
     )
 }

@@ -1,4 +1,4 @@
-//! Which workers are told to come by another connection next time.
+//! Closes the connections of Runpod's own workers after each response.
 
 use axum::extract::Request;
 use axum::http::HeaderValue;
@@ -6,12 +6,13 @@ use axum::http::header::{CONNECTION, USER_AGENT};
 use axum::middleware::Next;
 use axum::response::Response;
 
-/// How Runpod's own worker calls itself.
+/// The user agent of Runpod's own worker.
 const SDK: &[u8] = b"RunPod-Python-SDK/";
 
-/// Ends the connection of Runpod's own worker with the answer. It keeps connections, and while a handler blocks it
-/// does not see that one is gone, because this server was started again. It would send the result there, once, and
-/// forget it. Parts of streams are not worth a connection each: they begin again after a start.
+/// Adds `Connection: close` for Runpod's own worker. The SDK keeps connections open, and while a
+/// handler blocks, it does not notice that a restart of this server closed one. It would send the
+/// result there once and drop it. `job-stream` keeps its connections: a stream starts again after a
+/// restart anyway.
 pub(super) async fn close_sdk_connections(request: Request, next: Next) -> Response {
     let keeps = request
         .headers()

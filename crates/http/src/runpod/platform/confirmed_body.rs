@@ -1,4 +1,4 @@
-//! An answer whose sender wants to know whether it was written.
+//! A response body that reports whether it was written.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -12,9 +12,9 @@ use bytes::Bytes;
 use hyper::body::Frame;
 use tidegate_remote::JobOffer;
 
-/// What goes with an answer. Dropped before it is [`OnWritten::written`], it did not get there.
+/// Notified when a response was written. Dropped before [`OnWritten::written`]: it was not.
 pub(super) trait OnWritten: Send + Unpin + 'static {
-    /// The answer was written to a connection that still stood.
+    /// The response was written to a connection that was still open.
     fn written(self);
 }
 
@@ -24,17 +24,18 @@ impl OnWritten for Vec<JobOffer> {
     }
 }
 
-/// A body that knows whether it was written. Whoever hangs up before has not got the on_written.
+/// A body that knows whether it was written. A client that disconnects earlier did not get it.
 ///
-/// It does not say its length: hyper would not look at it again after the last byte, and nobody would know.
+/// It does not state its length: hyper would not poll it again after the last byte, and a failed write
+/// would go unnoticed.
 struct ConfirmedBody<C> {
     json: Option<Bytes>,
-    /// Whether the connection has had a chance to fail.
+    /// Whether the connection was flushed once, so that a failed write is known.
     flushed: bool,
     on_written: Option<C>,
 }
 
-/// The on_written, as this JSON.
+/// A JSON response that notifies `on_written`.
 pub(super) fn confirmed_response(json: Bytes, on_written: impl OnWritten) -> Response {
     let mut response = Response::new(Body::new(ConfirmedBody {
         json: Some(json),
@@ -59,7 +60,7 @@ impl<C: OnWritten> HttpBody for ConfirmedBody<C> {
             return Poll::Ready(Some(Ok(Frame::data(json))));
         }
         if !self.flushed {
-            // What has come so far is written while there is nothing more.
+            // hyper flushes the frames so far while the body is pending.
             self.flushed = true;
             context.waker().wake_by_ref();
             return Poll::Pending;

@@ -1,4 +1,4 @@
-//! What operators do with endpoints: list them, open one or remove it, and learn what its workers need to know.
+//! The operators' API: lists, adds and removes endpoints, and prints the environment of a worker.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::endpoints::{Endpoint, EndpointLoad, UnfinishedJobs};
 use super::reply::ApiError;
 use crate::shared::parse_body::parse_object;
 
-/// The largest body.
+/// The maximum size of a body, in bytes.
 const MAX_BODY: usize = 64 * 1024;
-/// How often workers say what they have. Shorter than what a platform waits for that after a start.
+/// The ping interval of workers. Shorter than the pause of the handout after a restart.
 const PING_MS: &str = "3000";
-/// Behind each address: workers put `&…` behind it, which needs a `?` before.
+/// Appended to each URL: workers append `&…`, which needs a `?` before it.
 const QUERY: &str = "?gpu=any";
 
 #[derive(Serialize)]
@@ -57,7 +57,7 @@ struct WorkerEnvJson {
     env: BTreeMap<&'static str, String>,
 }
 
-/// `GET /health-check`: it takes jobs, whether workers are there or not.
+/// `GET /health-check`: jobs are accepted whether there are workers or not.
 pub(super) async fn check() -> Response {
     ok_json(&serde_json::json!({ "status": "READY" }))
 }
@@ -105,11 +105,12 @@ pub(super) async fn remove(
             },
         )
         .await?;
-    tracing::info!(endpoint = name, canceled, "an endpoint was removed");
+    tracing::info!(endpoint = name, canceled, "endpoint removed");
     Ok(ok_json(&EndpointRemoved { name, canceled }))
 }
 
-/// `GET /admin/endpoints/{endpoint}/env`: what a worker of it is started with. Each call names another worker.
+/// `GET /admin/endpoints/{endpoint}/env`: the environment of a new worker. Each call creates another
+/// worker id.
 pub(super) async fn env(
     State(app): State<Arc<AppState>>,
     Path(endpoint): Path<String>,
@@ -122,7 +123,7 @@ pub(super) async fn env(
         .as_ref()
         .map_or_else(|| "none".to_owned(), |keys| keys.key(&endpoint.name));
     let mut bits = [0; 6];
-    getrandom::fill(&mut bits).expect("the system gives random bits");
+    getrandom::fill(&mut bits).expect("the system provides random bytes");
     let worker: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(ok_json(&WorkerEnvJson {
         env: BTreeMap::from([
@@ -130,7 +131,7 @@ pub(super) async fn env(
             ("RUNPOD_ENDPOINT_ID", endpoint.name.clone()),
             ("RUNPOD_PING_INTERVAL", PING_MS.to_owned()),
             ("RUNPOD_POD_ID", worker),
-            // Its own checks want memory and the internet, and end the worker without them.
+            // The SDK's checks need memory and internet access, and end the worker without them.
             ("RUNPOD_SKIP_AUTO_SYSTEM_CHECKS", "true".to_owned()),
             ("RUNPOD_WEBHOOK_GET_JOB", at("job-take/$ID")),
             ("RUNPOD_WEBHOOK_PING", at("ping/$RUNPOD_POD_ID")),

@@ -17,37 +17,37 @@ use tidegate_remote::RemoteExecutor;
 use tidegate_service::JobService;
 use tokio::sync::Mutex;
 
-/// What the models of endpoints are called: `runpod/NAME`.
+/// The prefix of the model names of endpoints: `runpod/NAME`.
 pub const MODEL_PREFIX: &str = "runpod/";
-/// The longest name of an endpoint, in bytes.
+/// The maximum length of an endpoint's name, in bytes.
 const MAX_LEN: usize = 64;
-/// Where the names of endpoints are kept.
+/// The documents with the names of endpoints.
 const NAMESPACE: &str = "runpod-endpoints";
-/// What every worker's key begins with, so that those who look for leaked secrets know it.
+/// The prefix of every worker key, so that secret scanners recognize it.
 const PREFIX: &str = "tgw_";
-/// How long jobs may take to end that are canceled with their endpoint.
-const UNTIL_CANCELED: Duration = Duration::from_secs(30);
+/// How long the removal of an endpoint waits for the end of its canceled jobs.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An endpoint: a desk, and the workers that come for its jobs.
+/// An endpoint: a job service, and the workers that fetch its jobs.
 pub struct Endpoint {
-    /// Its name in paths.
+    /// The name in paths.
     pub name: String,
-    /// Takes the jobs in.
+    /// Accepts the jobs.
     pub jobs: JobService,
-    /// Gives them to workers.
+    /// Gives the jobs to workers.
     pub remote: RemoteExecutor,
 }
 
-/// How much an endpoint has to do.
+/// The number of waiting and running jobs of an endpoint.
 pub(super) struct EndpointLoad {
-    /// Jobs that no worker has.
+    /// Jobs without a worker.
     pub(super) waiting: usize,
-    /// Jobs that workers have.
+    /// Jobs on workers.
     pub(super) running: usize,
 }
 
 impl Endpoint {
-    /// How much it has to do. A job that has lost its worker waits.
+    /// Its waiting and running jobs. A job that lost its worker counts as waiting.
     pub(super) fn load(&self) -> EndpointLoad {
         let (all, again) = (
             self.jobs.queue().all,
@@ -59,7 +59,7 @@ impl Endpoint {
         }
     }
 
-    /// Its jobs that are not over, whoever they belong to.
+    /// Its unfinished jobs of all accounts.
     fn open_jobs(&self) -> Vec<JobSummary> {
         let statuses = vec![Status::Queued, Status::Starting, Status::Processing];
         self.jobs.in_memory(&JobFilter {
@@ -71,7 +71,7 @@ impl Endpoint {
         })
     }
 
-    /// Cancels a job, wherever it is; says whether it was not over.
+    /// Cancels a job, also on its worker. Returns whether the job was unfinished.
     pub(super) async fn cancel(&self, account: &Account, id: &JobId) -> bool {
         let canceled = self.jobs.cancel(account, id).await;
         if canceled {
@@ -80,7 +80,7 @@ impl Endpoint {
         canceled
     }
 
-    /// Cancels its jobs and waits until that is written down; says how many.
+    /// Cancels all its jobs, waits until they have ended, and returns their number.
     async fn cancel_all(&self) -> Result<usize, RemoveEndpointError> {
         let open = self.open_jobs();
         let attempts = join_all(open.iter().map(|job| self.cancel(&job.account, &job.id))).await;
@@ -89,64 +89,66 @@ impl Endpoint {
             .filter_map(|(job, _)| self.jobs.known(&job.account, &job.id))
             .collect();
         let over = join_all(canceled.iter().map(|job| job.ended()));
-        tokio::time::timeout(UNTIL_CANCELED, over)
+        tokio::time::timeout(CANCEL_TIMEOUT, over)
             .await
             .map_err(|_| RemoveEndpointError::JobsNotEnding(self.name.clone()))?;
         Ok(canceled.len())
     }
 }
 
-/// A text cannot be the name of an endpoint.
+/// A text that is not a valid endpoint name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the name of an endpoint has 1 to {MAX_LEN} small letters, digits, `-` and `_`; choose another"
+    "an endpoint name has 1 to {MAX_LEN} lowercase letters, digits, `-` and `_`; choose another"
 )]
 pub struct InvalidEndpointName;
 
-/// How endpoints come and go.
+/// Creates and removes the job services of endpoints.
 pub struct EndpointFactory {
-    /// Opens an endpoint with this name.
+    /// Creates an endpoint with this name.
     pub open: Box<dyn Fn(&str) -> Endpoint + Send + Sync>,
-    /// Closes an endpoint whose jobs are over.
+    /// Removes an endpoint whose jobs have ended.
     pub close: Box<dyn Fn(&Endpoint) + Send + Sync>,
 }
 
-/// What is to become of jobs that are not over when their endpoint is removed.
+/// What to do with unfinished jobs when their endpoint is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnfinishedJobs {
-    /// The endpoint stays for them.
+    /// Refuse to remove the endpoint.
     Keep,
-    /// They are canceled.
+    /// Cancel them.
     Cancel,
 }
 
 /// Why an endpoint was not removed.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoveEndpointError {
-    /// There is none.
+    /// No endpoint has this name.
     #[error("there is no endpoint `{0}`")]
     Unknown(String),
-    /// Somebody may wait for its jobs.
+    /// It has unfinished jobs.
     #[error(
-        "endpoint `{0}` has {1} job(s) that are not over; wait for them, or have them canceled with --force (`{{\"force\": true}}`)"
+        "endpoint `{0}` has {1} unfinished job(s); wait for them, or cancel them with --force (`{{\"force\": true}}`)"
     )]
     InUse(String, usize),
-    /// Its jobs were told to end and did not.
-    #[error("the jobs of endpoint `{0}` do not end; it stays, try again")]
+    /// Its canceled jobs did not end in time.
+    #[error(
+        "the canceled jobs of endpoint `{0}` have not ended; the endpoint was not removed, try again"
+    )]
     JobsNotEnding(String),
-    /// That it is gone could not be written down.
-    #[error("the endpoint stays: that it is gone cannot be written down")]
+    /// The store did not accept the removal.
+    #[error("failed to remove endpoint: store unavailable")]
     Store(#[from] StoreError),
 }
 
-/// Why an endpoint was not open_or_get.
+/// Why an endpoint was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenEndpointError {
-    /// Its name cannot be used.
+    /// Its name is not valid.
     #[error(transparent)]
     Name(#[from] InvalidEndpointName),
-    /// It could not be written down.
-    #[error("the endpoint cannot be kept")]
+    /// The store did not accept it.
+    #[error("failed to save endpoint: store unavailable")]
     Store(#[from] StoreError),
 }
 
@@ -155,14 +157,14 @@ pub enum OpenEndpointError {
 pub struct EndpointRegistry {
     all: Arc<ArcSwap<BTreeMap<String, Arc<Endpoint>>>>,
     factory: Arc<EndpointFactory>,
-    /// Where their names are kept.
+    /// Where their names are stored.
     documents: Option<Arc<dyn Documents>>,
-    /// Writers take turns, so that what is written down is what is there.
+    /// Serializes changes, so that the stored list matches the one in memory.
     write_lock: Arc<Mutex<()>>,
 }
 
 impl EndpointRegistry {
-    /// None yet.
+    /// An empty registry.
     pub fn new(documents: Option<Arc<dyn Documents>>, factory: EndpointFactory) -> Self {
         Self {
             all: Arc::default(),
@@ -177,12 +179,12 @@ impl EndpointRegistry {
         self.all.load().get(name).cloned()
     }
 
-    /// All of them, by name.
+    /// All endpoints, sorted by name.
     pub fn all(&self) -> Vec<Arc<Endpoint>> {
         self.all.load().values().cloned().collect()
     }
 
-    /// Opens those that a server before this one had.
+    /// Opens the endpoints of the previous run.
     pub async fn resume(&self) -> Result<(), StoreError> {
         let Some(documents) = &self.documents else {
             return Ok(());
@@ -194,7 +196,7 @@ impl EndpointRegistry {
         Ok(())
     }
 
-    /// Opens an endpoint, unless there is one with this name. It is there after a restart too.
+    /// Opens an endpoint, unless one with this name exists. It is opened again after a restart.
     pub async fn add(&self, name: &str) -> Result<Arc<Endpoint>, OpenEndpointError> {
         let name = checked(name)?;
         let _lock = self.write_lock.lock().await;
@@ -206,8 +208,8 @@ impl EndpointRegistry {
         Ok(self.open_or_get(name))
     }
 
-    /// Removes an endpoint, for good; says how many of its jobs were canceled. Whoever asks for it from now on
-    /// learns that it does not exist. A server that dies on the way still has it, and fewer jobs for it.
+    /// Removes an endpoint permanently and returns how many of its jobs were canceled. Requests for it
+    /// now get 404. If the server dies before the end, the endpoint still exists, with fewer jobs.
     pub async fn remove(
         &self,
         name: &str,
@@ -225,7 +227,7 @@ impl EndpointRegistry {
         let removed = self.cancel_and_forget(&endpoint).await;
         match removed {
             Ok(_) => {
-                // Workers that wait for an answer get one; a job that came in this very moment fails.
+                // Answers the long polls of its workers; a job submitted at this moment fails.
                 endpoint.remote.close();
                 (self.factory.close)(&endpoint);
             }
@@ -250,7 +252,7 @@ impl EndpointRegistry {
         })
     }
 
-    /// Changes the list. Only for who has the turn.
+    /// Changes the list. The caller holds `write_lock`.
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Arc<Endpoint>>)) {
         let mut all = BTreeMap::clone(&self.all.load());
         change(&mut all);
@@ -258,7 +260,7 @@ impl EndpointRegistry {
     }
 }
 
-/// A name that can be part of a path and of a model's name.
+/// Checks that the name can be part of a path and of a model's name.
 fn checked(name: &str) -> Result<&str, InvalidEndpointName> {
     let allowed = |byte: &u8| {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_')
@@ -271,12 +273,12 @@ fn checked(name: &str) -> Result<&str, InvalidEndpointName> {
     }
 }
 
-/// Makes and checks the keys of workers: one for each endpoint, good for no other, and made again after a
-/// restart from the same secret.
+/// Creates and checks the keys of workers: each endpoint has one key, derived from the secret, so that
+/// it stays the same after a restart.
 pub struct WorkerKeys(hmac::Key);
 
 impl WorkerKeys {
-    /// Whoever knows the secret can be a worker of every endpoint.
+    /// Keys derived from this secret, which allows access as a worker of every endpoint.
     pub fn new(secret: &[u8]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
@@ -301,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_opens_one_endpoint() {
+    fn a_key_is_valid_for_one_endpoint() {
         let keys = WorkerKeys::new(b"secret");
         let key = keys.key("echo");
         assert!(keys.matches("echo", key.as_bytes()));
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_parts_of_paths() {
+    fn endpoint_names_are_path_segments() {
         for good in ["a", "echo-2", "x_y", &"a".repeat(64)] {
             assert!(checked(good).is_ok(), "{good}");
         }

@@ -1,4 +1,4 @@
-//! How much may be kind of an endpoint: Runpod's own limits, for who wants them.
+//! The optional rate limits of an endpoint: those of Runpod's cloud.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,13 +7,14 @@ use std::time::Duration;
 use tidegate_core::Account;
 use tokio::time::Instant;
 
-/// EndpointLimits are counted over this time.
+/// The time over which requests are counted.
 const WINDOW: Duration = Duration::from_secs(10);
-/// With more workers than these the limits grow. Runpod says how (the larger of a fixed limit and so much for each
-/// worker) and gives one number, 50 for each worker where the fixed limit is 2000; all others are in this proportion.
+/// With more workers than this, the limits grow. Runpod documents the rule (the larger of a fixed
+/// limit and a limit per worker) and one number, 50 per worker where the fixed limit is 2000; the
+/// other limits use the same ratio.
 const WORKERS_COVERED: usize = 40;
 
-/// What is kind.
+/// The kinds of requests that have their own limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum RequestKind {
     Run,
@@ -26,16 +27,16 @@ pub(super) enum RequestKind {
     OpenAi,
 }
 
-/// How much may be kind.
+/// The limit of one kind of request.
 struct RateLimit {
-    /// How per_window in ten seconds.
+    /// Requests per [`WINDOW`].
     per_window: usize,
-    /// How many at once.
+    /// Concurrent requests.
     concurrent: usize,
 }
 
 impl RateLimit {
-    /// The larger of this and what so many workers are good for.
+    /// The larger of this limit and the limit for this number of workers.
     fn with(self, workers: usize) -> Self {
         let grown = |least: usize| least.max(least.saturating_mul(workers) / WORKERS_COVERED);
         Self {
@@ -46,7 +47,7 @@ impl RateLimit {
 }
 
 impl RequestKind {
-    /// With few workers or none.
+    /// The limit with few or no workers.
     fn limit(self) -> RateLimit {
         let (per_window, concurrent) = match self {
             Self::Run => (1000, 200),
@@ -62,17 +63,17 @@ impl RequestKind {
     }
 }
 
-/// Too much was kind.
+/// A limit was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RateLimitExceeded {
-    #[error("this was kind more than {0} times in ten seconds; try again in {1} s")]
+    #[error("more than {0} requests of this kind in ten seconds; try again in {1} s")]
     Rate(usize, u64),
-    #[error("this is kind more than {0} times at once; try again when others are answered")]
+    #[error("more than {0} concurrent requests of this kind; try again when others have finished")]
     Concurrency(usize),
 }
 
 impl RateLimitExceeded {
-    /// The seconds after which it is worth trying again.
+    /// The value of `Retry-After`, in seconds.
     pub(super) fn retry_after(self) -> u64 {
         match self {
             Self::Rate(_, seconds) => seconds,
@@ -81,18 +82,18 @@ impl RateLimitExceeded {
     }
 }
 
-/// Whose question, to which endpoint.
+/// Account, endpoint and kind of request.
 type UsageKey = (Account, String, RequestKind);
 type UsageMap = Arc<Mutex<HashMap<UsageKey, UsageCounter>>>;
 
-/// Whether the limits of Runpod's cloud are kept.
+/// The rate limits of all endpoints; by default there are none.
 #[derive(Default)]
 pub struct EndpointLimits {
-    /// What each account has kind of each endpoint lately; absent when they are not kept.
+    /// The recent requests of each account to each endpoint; `None` when there are no limits.
     uses: Option<UsageMap>,
 }
 
-/// What was kind since a moment, and is not answered.
+/// The requests since a point in time, and those without a response.
 struct UsageCounter {
     since: Instant,
     count: usize,
@@ -107,7 +108,8 @@ impl EndpointLimits {
         }
     }
 
-    /// Counts a question in, until what comes back is dropped. Workers are counted when the limit depends on them.
+    /// Counts a request until the permit is dropped. `workers` is called only when the limit depends
+    /// on it.
     pub(super) fn acquire(
         &self,
         account: &Account,
@@ -150,8 +152,8 @@ impl EndpointLimits {
     }
 }
 
-/// A question that is not answered yet.
-#[must_use = "dropping it counts the question out"]
+/// A request without a response.
+#[must_use = "dropping the permit ends the request's count"]
 pub(super) struct RequestPermit(Option<(UsageMap, UsageKey)>);
 
 impl Drop for RequestPermit {
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_account_endpoint_and_question_has_its_own_limit() {
+    async fn each_account_endpoint_and_kind_of_request_has_its_own_limit() {
         let limits = EndpointLimits::cloud();
         let refused =
             |endpoint: &str, kind| limits.acquire(&anonymous(), endpoint, kind, || 1).err();
@@ -211,19 +213,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_so_many_are_answered_at_once() {
+    async fn concurrent_requests_are_limited() {
         let limits = EndpointLimits::cloud();
         let acquire =
             |workers: usize| limits.acquire(&anonymous(), "a", RequestKind::Requests, || workers);
         let permits: Vec<RequestPermit> = (0..2).map(|_| acquire(0).ok().unwrap()).collect();
         assert_eq!(acquire(40).err(), Some(RateLimitExceeded::Concurrency(2)));
-        assert!(acquire(60).is_ok(), "more workers, more at once");
+        assert!(
+            acquire(60).is_ok(),
+            "more workers allow more concurrent requests"
+        );
         drop(permits);
         assert!(acquire(0).is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn limits_grow_with_the_workers_beyond_those_that_are_covered() {
+    async fn limits_grow_with_the_number_of_workers() {
         let per_window = |workers: usize| {
             let limits = EndpointLimits::cloud();
             (0..5000)

@@ -1,6 +1,6 @@
-//! The Runpod app of the platform: clients bring jobs to an endpoint, and workers come for them.
+//! Runpod's platform API: clients submit jobs to an endpoint, and workers fetch them.
 //!
-//! Both speak Runpod's own words, so that its SDKs work unchanged on either side. An endpoint is a desk
+//! Both sides use Runpod's own protocol, so that its SDKs work unchanged. An endpoint is a job service
 //! whose executor is [`tidegate_remote::RemoteExecutor`].
 
 mod batch;
@@ -39,10 +39,10 @@ pub use stream_cursors::StreamCursors;
 
 use crate::access::{require_admin, require_operator};
 
-/// Everything of this app is below it.
+/// The prefix of the paths of endpoints.
 pub(crate) const ROOT: &str = "/v2/";
 
-/// What only workers ask. They have keys of their own, which are looked at here and not before.
+/// The routes of workers. `workers.rs` checks their keys; the access layer lets them pass.
 const WORKER_ROUTES: [&str; 6] = [
     "job-take",
     "job-take-batch",
@@ -52,7 +52,7 @@ const WORKER_ROUTES: [&str; 6] = [
     "ping",
 ];
 
-/// Whether a path is for workers.
+/// Whether a path is a worker route.
 pub(crate) fn is_worker_path(path: &str) -> bool {
     let route = path
         .strip_prefix(ROOT)
@@ -60,21 +60,21 @@ pub(crate) fn is_worker_path(path: &str) -> bool {
     route.is_some_and(|route| WORKER_ROUTES.contains(&route))
 }
 
-/// What the app is told.
+/// The configuration of the platform API.
 pub struct Config {
-    /// The largest result of a worker, in bytes.
+    /// The maximum size of a worker's result, in bytes.
     pub max_body: usize,
-    /// The longest that a body may make no progress.
+    /// How long a client may pause while it sends a body.
     pub body_timeout: Duration,
-    /// How workers show that they belong to an endpoint; without it nobody has to.
+    /// The keys of workers; `None` when workers need no key.
     pub worker_keys: Option<WorkerKeys>,
-    /// How workers reach this server, without a slash at the end.
+    /// The URL of this server for workers, without a trailing slash.
     pub base_url: String,
-    /// How much may be route.
+    /// The rate limits of clients.
     pub limits: EndpointLimits,
-    /// Many requests under one name.
+    /// The batches of requests.
     pub batches: Batches,
-    /// What was read of streams.
+    /// The read positions of streams.
     pub stream_cursors: StreamCursors,
 }
 
@@ -83,7 +83,7 @@ struct AppState {
     config: Config,
 }
 
-/// The app, with a health check: it is the whole of a server.
+/// All routes of a platform server, including its health check.
 pub fn routes(endpoints: EndpointRegistry, config: Config) -> Router {
     let app = Arc::new(AppState { endpoints, config });
     let operators = Router::new()

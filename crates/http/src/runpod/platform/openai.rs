@@ -1,8 +1,8 @@
-//! `/v2/{endpoint}/openai/…`: requests of OpenAI's API become jobs of a worker that knows it.
+//! `/v2/{endpoint}/openai/…`: requests of OpenAI's API become jobs of a worker that supports it.
 //!
-//! The worker gets `{"openai_route": "/v1/…", "openai_input": {…}}` as its input, which is what Runpod's own
-//! workers for language models read. Nobody can come back for such a job: it lives as long as its caller
-//! stays on the line, and is not written down.
+//! The worker gets `{"openai_route": "/v1/…", "openai_input": {…}}` as its input, which Runpod's own
+//! workers for language models read. Such a job cannot be looked up later: it is canceled when its
+//! client disconnects, and it is not stored.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -30,12 +30,12 @@ use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::parse_body::parse_object;
 use crate::shared::response::json;
 
-/// How an event of a stream begins.
+/// The prefix of a server-sent event.
 const DATA: &str = "data: ";
 /// The last event of a stream.
 const DONE: &str = "data: [DONE]\n\n";
 
-/// Any method; what a `GET` asks is in its path.
+/// Forwards a request of any method as a job.
 pub(super) async fn forward(request: ClientRequest, body: Body) -> Result<Response, OpenAiError> {
     let access = request.access_endpoint(RequestKind::OpenAi)?;
     let body = request.app.body(body, MAX_RUNSYNC).await?;
@@ -75,7 +75,7 @@ fn envelope(route: &str, asked: &BTreeMap<Cow<'_, str>, &RawValue>) -> Bytes {
         .into()
 }
 
-/// A job whose caller is on the line. Gone caller, gone job.
+/// A job that is canceled when its client disconnects.
 struct AttachedJob {
     access: EndpointAccess,
     caller: Identity,
@@ -84,7 +84,7 @@ struct AttachedJob {
 
 impl Drop for AttachedJob {
     fn drop(&mut self) {
-        // Nothing happens when it is over, which is nearly always.
+        // Has no effect on a job that has ended, which is the usual case.
         self.access
             .jobs
             .request_stop(&self.caller.account, self.job.id());
@@ -118,7 +118,7 @@ impl ClientRequest {
     }
 }
 
-/// The one value that the worker gave; a list, if there are several.
+/// The worker's output; a list if it streamed several parts.
 async fn single_response(attached: AttachedJob) -> Response {
     let job = &attached.job;
     job.ended().await;
@@ -140,15 +140,15 @@ async fn single_response(attached: AttachedJob) -> Response {
     }
 }
 
-/// What the worker gives, as it comes.
+/// The worker's output as a stream of server-sent events.
 fn stream_response(job: AttachedJob) -> Response {
-    let begun = Some(OpenAiStream {
+    let stream = Some(OpenAiStream {
         job,
         read: 0,
         done: false,
     });
-    let mut response = Response::new(Body::from_stream(unfold(begun, |streaming| async move {
-        streaming?.next().await
+    let mut response = Response::new(Body::from_stream(unfold(stream, |stream| async move {
+        stream?.next().await
     })));
     response.headers_mut().insert(
         CONTENT_TYPE,
@@ -163,12 +163,12 @@ fn stream_response(job: AttachedJob) -> Response {
 struct OpenAiStream {
     job: AttachedJob,
     read: usize,
-    /// Whether the worker has ok_json itself that nothing more comes.
+    /// Whether the worker itself sent the last event.
     done: bool,
 }
 
 impl OpenAiStream {
-    /// What has come, and what is left of the stream.
+    /// The next events, and the rest of the stream.
     async fn next(mut self) -> Option<(Result<Bytes, std::convert::Infallible>, Option<Self>)> {
         let progress = self
             .job
@@ -196,7 +196,7 @@ impl OpenAiStream {
     }
 }
 
-/// A part of a stream as events: as it is when the worker has written them already, else each value as one.
+/// A part of the output as events: unchanged if the worker formatted them, else one event per value.
 fn events(part: &Bytes) -> String {
     match serde_json::from_slice(part).unwrap_or_default() {
         Value::Array(values) => values.iter().map(event).collect(),
@@ -212,7 +212,7 @@ fn event(value: &(impl Serialize + ?Sized)) -> String {
     }
 }
 
-/// Workers say what was wrong with a request in a value that says so itself.
+/// The status of a value by which a worker reports an error of the request.
 fn worker_status(value: &Bytes) -> StatusCode {
     #[derive(Deserialize)]
     struct WorkerError<'a> {
@@ -236,7 +236,7 @@ fn failure_status(job: &Snapshot) -> StatusCode {
     }
 }
 
-/// Something is wrong, in the words of OpenAI's API.
+/// An error in the format of OpenAI's API.
 pub(super) struct OpenAiError(ApiError);
 
 impl From<ApiError> for OpenAiError {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_can_say_what_was_wrong() {
+    fn a_worker_can_report_an_error_status() {
         let status =
             |value: &'static str| worker_status(&Bytes::from_static(value.as_bytes())).as_u16();
         assert_eq!(

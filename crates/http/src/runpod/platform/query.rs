@@ -1,7 +1,7 @@
-//! What is asked in a path and behind it.
+//! The parameters of a request.
 //!
-//! Workers put `&name=value` behind whatever address they were given. Without a `?` in it, that becomes a
-//! part of the path.
+//! Workers append `&name=value` to any URL they are configured with. Without a `?` in the URL, these
+//! parameters become part of the path.
 
 use axum::http::Uri;
 use url::form_urlencoded;
@@ -13,13 +13,13 @@ pub(super) struct QueryParams(Vec<(String, String)>);
 
 impl QueryParams {
     pub(super) fn of(uri: &Uri) -> Self {
-        let strayed = uri
+        let appended = uri
             .path()
             .split_once('&')
-            .map_or("", |(_, strayed)| strayed);
-        let asked = [strayed, uri.query().unwrap_or_default()];
+            .map_or("", |(_, appended)| appended);
+        let sources = [appended, uri.query().unwrap_or_default()];
         Self(
-            asked
+            sources
                 .iter()
                 .flat_map(|text| form_urlencoded::parse(text.as_bytes()).into_owned())
                 .collect(),
@@ -33,17 +33,17 @@ impl QueryParams {
             .map(|(_, value)| value.as_str())
     }
 
-    /// A number, or this one if none is given.
-    pub(super) fn number(&self, name: &str, usual: usize) -> Result<usize, ApiError> {
+    /// A number, or the default if the parameter is missing.
+    pub(super) fn number(&self, name: &str, default: usize) -> Result<usize, ApiError> {
         let Some(text) = self.get(name) else {
-            return Ok(usual);
+            return Ok(default);
         };
         text.parse()
-            .map_err(|_| ApiError::InvalidRequest(format!("`{name}` is a whole number")))
+            .map_err(|_| ApiError::InvalidRequest(format!("`{name}` is not a whole number")))
     }
 }
 
-/// The last part of a path without what strayed into it.
+/// A path segment without the parameters appended to it.
 pub(super) fn plain(part: &str) -> &str {
     part.split('&').next().unwrap_or_default()
 }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_found_where_they_strayed() {
+    fn parameters_are_found_in_the_path_too() {
         for uri in [
             "/v2/e/job-take/w?gpu=x&batch_size=3",
             "/v2/e/job-take/w&gpu=x&batch_size=3",

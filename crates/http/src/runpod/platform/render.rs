@@ -1,4 +1,4 @@
-//! A job in Runpod's words: the same in answers and in webhooks.
+//! Renders a job as Runpod's JSON, for responses and webhooks.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use super::wire::input_of;
 use crate::runpod::status::status_name;
 use crate::shared::json_object::JsonObjectWriter;
 
-/// How webhooks are written.
+/// Renders webhooks.
 pub fn renderer() -> WebhookRenderer {
     WebhookRenderer::new(|job| {
         let mut body = JsonObjectWriter::with_capacity(
@@ -23,7 +23,7 @@ pub fn renderer() -> WebhookRenderer {
     })
 }
 
-/// The whole state of a job.
+/// The full state of a job.
 pub(super) fn job(job: &Snapshot) -> Bytes {
     write_job(
         &mut JsonObjectWriter::with_capacity(job.output.as_ref().map_or(0, Bytes::len)),
@@ -32,7 +32,7 @@ pub(super) fn job(job: &Snapshot) -> Bytes {
     .finish()
 }
 
-/// The least that is ok_json about a job.
+/// The id and status of a job.
 pub(super) fn summary(id: &str, status: &str) -> Bytes {
     JsonObjectWriter::with_capacity(64)
         .field("id", id)
@@ -40,7 +40,7 @@ pub(super) fn summary(id: &str, status: &str) -> Bytes {
         .finish()
 }
 
-/// A job that could not be made.
+/// A batch request that was not accepted as a job.
 pub(super) fn failed(id: &str, error: &str) -> Bytes {
     JsonObjectWriter::with_capacity(error.len())
         .field("error", error)
@@ -49,7 +49,7 @@ pub(super) fn failed(id: &str, error: &str) -> Bytes {
         .finish()
 }
 
-/// The state in what was told about a job.
+/// The status in a rendered job.
 pub(super) fn status_of(json: &str) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct StatusField {
@@ -78,9 +78,9 @@ fn write_job<'a>(object: &'a mut JsonObjectWriter, job: &Snapshot) -> &'a mut Js
         .maybe("workerId", remote.and_then(|remote| remote.worker.as_ref()))
 }
 
-/// What has become of a job, in one word.
+/// Runpod's name of a job's status.
 pub(super) fn status(job: &Snapshot) -> &'static str {
-    // One that was stopped at its deadline was stopped by it.
+    // A job that was canceled at or after its deadline timed out.
     let too_late = job
         .deadline
         .zip(job.completed_at)
@@ -94,7 +94,7 @@ pub(super) fn status(job: &Snapshot) -> &'static str {
     }
 }
 
-/// Why a job that is over has not succeeded; `None` when it has.
+/// Why an ended job did not succeed; `None` when it did.
 pub(super) fn failure(job: &Snapshot) -> Option<String> {
     match job.status {
         Status::Succeeded => None,
@@ -106,7 +106,7 @@ pub(super) fn failure(job: &Snapshot) -> Option<String> {
     }
 }
 
-/// What a worker gave in the end; what it says about its progress until then.
+/// The final output; before the end, the progress that the worker reported.
 fn output(job: &Snapshot) -> Option<Bytes> {
     let remote = job.remote.as_deref();
     let text = |value: &Value| Bytes::from(value.to_string());
@@ -127,7 +127,7 @@ fn output(job: &Snapshot) -> Option<Bytes> {
     }
 }
 
-/// Milliseconds; none when the clock was set back.
+/// Milliseconds between two times; 0 when the clock was set back.
 fn between(from: Timestamp, to: Timestamp) -> u64 {
     u64::try_from(to.duration_since(from).as_millis()).unwrap_or_default()
 }

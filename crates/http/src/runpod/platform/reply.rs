@@ -1,4 +1,4 @@
-//! What is answered when something is wrong.
+//! The error responses of the platform API.
 
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
@@ -13,29 +13,29 @@ use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::parse_body::BodyParseError;
 use crate::shared::response::json;
 
-/// Everything that can be wrong with a request to this app.
+/// Every error of a request to the platform API.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {
-    #[error("there is nothing at `{0}`")]
+    #[error("no route for `{0}`")]
     NoSuchPath(String),
-    #[error("`{1}` cannot be asked with {0}; see the header `allow`")]
+    #[error("method {0} not allowed for `{1}`; see the header `allow`")]
     NoSuchMethod(Method, String),
-    #[error("there is no endpoint `{0}` here")]
+    #[error("there is no endpoint `{0}`")]
     NoSuchEndpoint(String),
-    #[error("there is no job `{0}` here, or it was over too long ago to be kept")]
+    #[error("there is no job `{0}`, or its result is no longer kept")]
     NoSuchJob(String),
-    #[error("the job is {0}; only one that is FAILED or TIMED_OUT can be tried again")]
+    #[error("the job is {0}; only a job that is FAILED or TIMED_OUT can be retried")]
     NotRetryable(&'static str),
     #[error("{0}")]
     InvalidRequest(String),
-    #[error("there is no batch `{0}` here, or it was over too long ago to be kept")]
+    #[error("there is no batch `{0}`, or it is no longer kept")]
     NoSuchBatch(String),
     #[error("{0}")]
     Conflict(String),
     #[error(transparent)]
     RateLimited(#[from] RateLimitExceeded),
     #[error(
-        "the worker's key does not fit this endpoint; `tidegate endpoints env` prints the one that does"
+        "the worker's key is not valid for this endpoint; `tidegate endpoints env` prints the valid key"
     )]
     InvalidWorkerKey,
     #[error(transparent)]
@@ -44,7 +44,7 @@ pub(super) enum ApiError {
     Envelope(#[from] BodyParseError),
     #[error(transparent)]
     Refused(#[from] Refusal),
-    #[error("the store cannot be used now; try again later")]
+    #[error("the store is unavailable; try again later")]
     Store,
 }
 
@@ -53,7 +53,7 @@ impl From<OpenEndpointError> for ApiError {
         match error {
             OpenEndpointError::Name(error) => Self::InvalidRequest(error.to_string()),
             OpenEndpointError::Store(error) => {
-                tracing::error!(error = %tidegate_core::chain(&error), "an endpoint could not be kept");
+                tracing::error!(error = %tidegate_core::chain(&error), "failed to save endpoint");
                 Self::Store
             }
         }
@@ -66,7 +66,7 @@ impl From<RemoveEndpointError> for ApiError {
             RemoveEndpointError::Unknown(name) => Self::NoSuchEndpoint(name),
             RemoveEndpointError::InUse(..) => Self::Conflict(error.to_string()),
             RemoveEndpointError::JobsNotEnding(_) | RemoveEndpointError::Store(_) => {
-                tracing::error!(error = %tidegate_core::chain(&error), "an endpoint could not be removed");
+                tracing::error!(error = %tidegate_core::chain(&error), "failed to remove endpoint");
                 Self::Store
             }
         }
@@ -74,7 +74,7 @@ impl From<RemoveEndpointError> for ApiError {
 }
 
 impl ApiError {
-    /// What it is counted as, if it is none of the desk's refusals.
+    /// The reason for the metrics, if the service did not count it as a refusal.
     fn reason(&self) -> Option<RejectReason> {
         match self {
             Self::Body(error) => Some(error.reason()),
@@ -103,7 +103,7 @@ impl ApiError {
         }
     }
 
-    /// The answer, which says when to ask again if that is known, and what it is counted as.
+    /// Adds `Retry-After` and the reason for the metrics to the response.
     pub(super) fn annotate(&self, mut response: Response) -> Response {
         if let Self::RateLimited(exceeded) = self {
             response
@@ -132,8 +132,8 @@ fn refusal_status(refusal: &Refusal) -> StatusCode {
     }
 }
 
-/// What is ok_json in the place of a job's state. The asyncio client looks at nothing else, and asks again until it
-/// is one of those of a job that is over.
+/// The `status` of an error response. The asyncio client reads only this field and polls until it is
+/// a terminal status.
 fn status_text(status: StatusCode) -> &'static str {
     match status {
         StatusCode::TOO_MANY_REQUESTS => "THROTTLED",
@@ -142,7 +142,7 @@ fn status_text(status: StatusCode) -> &'static str {
     }
 }
 
-/// The answer to callers without a token that counts.
+/// The response to a request without a valid token.
 pub(crate) fn unauthenticated(reason: &str) -> Response {
     let status = StatusCode::UNAUTHORIZED;
     json(
@@ -171,12 +171,12 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// The answer on paths that nobody knows.
+/// The response for unknown paths.
 pub(super) async fn no_such_path(uri: Uri) -> ApiError {
     ApiError::NoSuchPath(uri.path().chars().take(200).collect())
 }
 
-/// The answer to methods that a path does not have.
+/// The response to a method that the path does not support.
 pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     ApiError::NoSuchMethod(method, uri.path().chars().take(200).collect())
 }

@@ -1,4 +1,4 @@
-//! `POST /v2/{endpoint}/retry/{id}`: a job that failed is run once more, under the same id.
+//! `POST /v2/{endpoint}/retry/{id}`: runs a failed job again under the same id.
 
 use axum::http::StatusCode;
 use axum::response::Response;

@@ -1,4 +1,4 @@
-//! `GET /v2/{endpoint}/stream/{id}`: what a job has cursors and nobody has read yet.
+//! `GET /v2/{endpoint}/stream/{id}`: the parts of a job's output that no client has read yet.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use super::render;
 use super::reply::ApiError;
 use crate::shared::json_object::JsonObjectWriter;
 
-/// How long a reader is held when there is nothing new. One client asks again at once, others wait for ten
-/// seconds at most.
+/// How long a request waits for new parts. One client polls without a pause, others time out after ten
+/// seconds.
 const HOLD: Duration = Duration::from_secs(1);
 
 pub(super) async fn stream(request: ClientRequest) -> Result<Response, ApiError> {
@@ -28,14 +28,15 @@ pub(super) async fn stream(request: ClientRequest) -> Result<Response, ApiError>
             outputs: read,
             logs: 0,
         };
-        let mut came = tokio::time::timeout_at(until, job.progress(seen)).await;
+        let mut progress = tokio::time::timeout_at(until, job.progress(seen)).await;
         let now = job.snapshot();
         if now.status.is_terminal() {
-            // It may have ended since: who is told of the end gets all parts, and some ask no more.
-            came = Ok(job.progress(seen).await);
+            // The job may have ended meanwhile: some clients do not ask again after the end, so the
+            // response with the end has all parts.
+            progress = Ok(job.progress(seen).await);
         }
-        let parts = match came {
-            // What was returned is no part of a stream.
+        let parts = match progress {
+            // A returned output is not part of a stream.
             Ok(progress) if is_streamed(&now) => progress.outputs,
             Ok(_) | Err(_) => Vec::new(),
         };

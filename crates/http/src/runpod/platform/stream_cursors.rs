@@ -1,7 +1,8 @@
+//! How many parts of each job's stream clients have read.
 //!
-//! A part counts as read when the answer with it was written. What was read is known to the next server after
-//! an orderly end; after a crash it is not, and streams are read again from their beginning: a part may be stream_cursors
-//! twice, and none is lost.
+//! A part counts as read when the response with it was written. A graceful shutdown saves the
+//! positions for the next server process. After a crash, clients read streams again from the start:
+//! a part may be delivered twice, and none is lost.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,13 +13,13 @@ use tidegate_core::{Account, JobId};
 
 use super::confirmed_body::OnWritten;
 
-/// Of how many jobs is known what was read of them.
+/// For how many jobs the position is remembered.
 const MAX_JOBS: usize = 10_000;
-/// Where it is kept from one server to the next.
+/// The document with the positions of the previous server process.
 const NAMESPACE: &str = "runpod-streams";
 const NAME: &str = "read";
 
-/// How much of each job was read. Cloning gives another handle.
+/// The read position of each stream. Cloning gives another handle.
 #[derive(Clone, Default)]
 pub struct StreamCursors(Arc<Mutex<CursorMap>>);
 
@@ -29,7 +30,7 @@ struct CursorMap {
 }
 
 type CursorKey = (Account, JobId);
-/// As it is kept; nobody's account has no name.
+/// The stored form: account (none for the anonymous account), job id, position.
 type SavedCursor = (Option<String>, String, usize);
 
 impl StreamCursors {
@@ -37,7 +38,7 @@ impl StreamCursors {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes up what an orderly end has left. It is good for once: later reads are not in it.
+    /// Loads the saved positions and removes them: they do not contain later reads.
     pub async fn restore(&self, documents: &dyn Documents) -> Result<(), StoreError> {
         let Some(json) = documents.fetch(NAMESPACE, NAME).await? else {
             return Ok(());
@@ -57,7 +58,7 @@ impl StreamCursors {
         Ok(())
     }
 
-    /// Leaves what is known to the next server.
+    /// Saves the positions for the next server process.
     pub async fn save(&self, documents: &dyn Documents) -> Result<(), StoreError> {
         let kept: Vec<SavedCursor> = self.with(|read| {
             let named = |account: &Account| (!account.is_anonymous()).then(|| account.to_string());
@@ -80,7 +81,7 @@ impl StreamCursors {
         })
     }
 
-    /// So many parts more are about to be read, unless somebody else has read meanwhile.
+    /// Advances the position from `before` by `more`, unless another request has advanced it.
     pub(super) fn begin_read(
         &self,
         account: &Account,
@@ -105,7 +106,7 @@ impl StreamCursors {
         })
     }
 
-    /// Nothing of it was read: it runs again.
+    /// Resets the position of a job that is run again.
     pub(super) fn reset(&self, account: &Account, id: &JobId) {
         self.with(|read| read.rewind(&(account.clone(), id.clone()), 0));
     }
@@ -134,7 +135,7 @@ impl CursorMap {
     }
 }
 
-/// Parts on their way to a reader. If they do not get there, somebody reads them again.
+/// Parts on their way to a client. If the response is not written, the position is rewound.
 pub(super) struct PendingRead {
     stream_cursors: StreamCursors,
     key: CursorKey,
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_given_once() {
+    fn a_part_is_read_once() {
         let (stream_cursors, account, id) = (StreamCursors::default(), Account::ANONYMOUS, id("a"));
         stream_cursors
             .begin_read(&account, &id, 0, 2)
@@ -174,7 +175,7 @@ mod tests {
             .written();
         assert!(
             stream_cursors.begin_read(&account, &id, 0, 2).is_none(),
-            "another reader was faster"
+            "another request was faster"
         );
         assert_eq!(stream_cursors.position(&account, &id), 2);
         stream_cursors.reset(&account, &id);
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_get_to_its_reader_is_given_again() {
+    fn parts_of_an_unwritten_response_are_read_again() {
         let (stream_cursors, account, id) = (StreamCursors::default(), Account::ANONYMOUS, id("a"));
         stream_cursors
             .begin_read(&account, &id, 0, 2)
@@ -197,12 +198,12 @@ mod tests {
         assert_eq!(
             stream_cursors.position(&account, &id),
             2,
-            "also what another has read since: none may be missed"
+            "also what another request read since: no part may be missed"
         );
     }
 
     #[test]
-    fn only_so_many_jobs_are_remembered() {
+    fn the_number_of_remembered_jobs_is_limited() {
         let (stream_cursors, account) = (StreamCursors::default(), Account::ANONYMOUS);
         for n in 0..MAX_JOBS + 5 {
             stream_cursors

@@ -1,4 +1,4 @@
-//! What clients and workers send, to the letter.
+//! The bodies that clients and workers send.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,9 +16,9 @@ use crate::shared::parse_body::parse_object;
 const SECOND: u64 = 1000;
 const WEEK: u64 = 7 * 24 * 60 * 60 * SECOND;
 
-/// The body of `run` and `runsync`. What is not read here goes to the worker all the same.
+/// The body of `run` and `runsync`. The worker also gets the fields that are not parsed here.
 #[derive(Debug, Default, Deserialize)]
-struct Run<'a> {
+struct RunBody<'a> {
     #[serde(borrow, default)]
     input: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -35,27 +35,27 @@ struct Policy {
     low_priority: Option<bool>,
 }
 
-/// Written by hand, because a list would be taken for the fields in order, and for words that callers understand.
+/// Not derived: serde would accept a list as the fields in order, and its errors are unclear.
 impl TryFrom<Value> for Policy {
     type Error = String;
 
     fn try_from(policy: Value) -> Result<Self, String> {
         let policy = policy
             .as_object()
-            .ok_or_else(|| format!("policy is {policy}, which is no object"))?;
+            .ok_or_else(|| format!("policy is {policy}, which is not an object"))?;
         let given = |name: &str| policy.get(name).filter(|value| !value.is_null());
         let number = |name: &str| {
             let number = given(name).map(|value| {
                 value
                     .as_f64()
-                    .ok_or_else(|| format!("policy.{name} is {value}, which is no number"))
+                    .ok_or_else(|| format!("policy.{name} is {value}, which is not a number"))
             });
             number.transpose()
         };
         let low = given("lowPriority").map(|value| {
             value
                 .as_bool()
-                .ok_or_else(|| format!("policy.lowPriority is {value}; it is true or false"))
+                .ok_or_else(|| format!("policy.lowPriority is {value}; expected true or false"))
         });
         Ok(Self {
             execution_timeout: number("executionTimeout")?,
@@ -65,10 +65,10 @@ impl TryFrom<Value> for Policy {
     }
 }
 
-/// A request for a job, checked.
+/// A validated request for a job.
 #[derive(Debug)]
 pub(super) struct JobRequest {
-    /// The body as the worker gets it, but for the id.
+    /// The body as the worker gets it, without the id.
     pub(super) envelope: Bytes,
     pub(super) webhook: Option<String>,
     pub(super) execution_timeout: Duration,
@@ -77,12 +77,13 @@ pub(super) struct JobRequest {
 }
 
 impl JobRequest {
-    /// A request of a batch: it lets all others go first, has a week, and its worker learns which batch it is of.
+    /// A request of a batch: low priority, a default time to live of a week, and the id of the batch
+    /// for the worker.
     pub(super) fn of_batch(body: &Bytes, batch: &str) -> Result<Self, ApiError> {
-        let id = serde_json::value::to_raw_value(batch).expect("it is text");
+        let id = serde_json::value::to_raw_value(batch).expect("a string is JSON");
         let mut fields: BTreeMap<Cow<'_, str>, &RawValue> = parse_object(body)?.unwrap_or_default();
         fields.insert("batchId".into(), &id);
-        let run: Run<'_> = parse_object(body)?.unwrap_or_default();
+        let run: RunBody<'_> = parse_object(body)?.unwrap_or_default();
         let wanted = Self::read(
             &serde_json::to_vec(&fields)
                 .expect("the keys are strings")
@@ -103,7 +104,7 @@ impl JobRequest {
         let missing = || {
             ApiError::InvalidRequest("the body has no `input`; send `{\"input\": …}`".to_owned())
         };
-        let run: Run<'_> = parse_object(body)?.ok_or_else(missing)?;
+        let run: RunBody<'_> = parse_object(body)?.ok_or_else(missing)?;
         if run.input.is_none_or(|input| input.get() == "null") {
             return Err(missing());
         }
@@ -130,7 +131,7 @@ impl JobRequest {
     }
 }
 
-/// The body without an id: the job has one of ours.
+/// The body without the client's id: the server assigns its own.
 fn envelope(body: &[u8]) -> Result<Bytes, ApiError> {
     let mut fields: BTreeMap<Cow<'_, str>, &RawValue> = parse_object(body)?.unwrap_or_default();
     fields.remove("id");
@@ -139,7 +140,7 @@ fn envelope(body: &[u8]) -> Result<Bytes, ApiError> {
         .into())
 }
 
-/// A time in milliseconds. Some languages write whole numbers with a point.
+/// A time in milliseconds. Some languages write whole numbers as floats.
 fn within(name: &str, given: Option<f64>, usual: u64, least: u64) -> Result<Duration, ApiError> {
     let Some(ms) = given else {
         return Ok(Duration::from_millis(usual));
@@ -151,21 +152,21 @@ fn within(name: &str, given: Option<f64>, usual: u64, least: u64) -> Result<Dura
             Ok(time)
         }
         Ok(_) | Err(_) => Err(ApiError::InvalidRequest(format!(
-            "policy.{name} is {ms}; it is in milliseconds, from {least} to {WEEK}"
+            "policy.{name} is {ms}; expected milliseconds from {least} to {WEEK}"
         ))),
     }
 }
 
-/// The input in a job's envelope, as JSON.
+/// The input in a job's body, as JSON.
 pub(super) fn input_of(envelope: &Bytes) -> Option<Bytes> {
-    let run: Run<'_> = serde_json::from_slice(envelope).ok()?;
+    let run: RunBody<'_> = serde_json::from_slice(envelope).ok()?;
     Some(envelope.slice_ref(run.input?.get().as_bytes()))
 }
 
-/// What a worker posts about a job.
+/// The body of a worker's report about a job.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct ReportBody<'a> {
-    /// `null` is an output, and not the same as none.
+    /// `null` is an output; a missing field is not.
     #[serde(borrow, default, deserialize_with = "present")]
     pub(super) output: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -179,7 +180,7 @@ fn present<'de, D: Deserializer<'de>>(given: D) -> Result<Option<&'de RawValue>,
 }
 
 impl ReportBody<'_> {
-    /// The error as text, whatever the worker made of it; what says nothing is none.
+    /// The error as text, whatever JSON type the worker sent. Empty values are no error.
     pub(super) fn error(&self) -> Option<String> {
         let error = self.error?.get();
         let text = serde_json::from_str::<String>(error).unwrap_or_else(|_| error.to_owned());
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_without_an_input_and_times_out_of_range_are_refused() {
+    fn bodies_without_input_and_times_out_of_range_are_rejected() {
         for bad in [
             "",
             "{}",
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_a_batch_goes_last_and_has_a_week() {
+    fn a_batch_request_has_low_priority_and_a_week_to_live() {
         let read = |body: &'static str| {
             JobRequest::of_batch(&Bytes::from_static(body.as_bytes()), "b").unwrap()
         };
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_text() {
+    fn errors_of_any_json_type_become_text() {
         let error = |body: &str| {
             serde_json::from_str::<ReportBody<'_>>(body)
                 .unwrap()

@@ -1,4 +1,5 @@
-//! What workers ask and say: Runpod's SDK, unchanged.
+//! The worker's side of the protocol: job-take, job-stop, job-done, job-stream and ping of Runpod's
+//! SDK. `crates/remote/src/heartbeat.rs` evaluates the pings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,18 +30,19 @@ use crate::shared::body_limit::{BodyError, BodyLimit, read_body, slice_or_copy};
 use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::response::json;
 
-/// How long a worker is held that wants a job: proxies cut longer silences, and a worker that is told to end
-/// waits for the answer.
-const TAKE: Duration = Duration::from_secs(20);
-/// How long a worker is held that asks what to stop. It gives up after ninety seconds.
-const STOP: LongPollTimes = LongPollTimes {
-    idle: TAKE,
+/// How long a request for jobs is held open: proxies close longer idle connections, and a worker that
+/// shuts down waits for the response.
+const TAKE_HOLD: Duration = Duration::from_secs(20);
+/// How long a request for jobs to stop is held open. The SDK times out after ninety seconds.
+const STOP_HOLD: LongPollTimes = LongPollTimes {
+    idle: TAKE_HOLD,
     busy: Duration::from_secs(80),
 };
-/// A worker that is refused asks again at once, for ever. So it waits for the refusal.
+/// The delay of a refusal, because a refused worker asks again at once, without end.
 const REFUSED_AFTER: Duration = Duration::from_secs(1);
-/// Job ids travel to the ping through a text of bounded size; a longer list may have been cut.
-const CUT: usize = 60_000;
+/// The SDK passes job ids to its ping process in a buffer of bounded size; a longer list may be
+/// truncated.
+const MAX_NAMED_JOBS_LEN: usize = 60_000;
 
 /// `GET /v2/{endpoint}/job-take/{worker}`
 pub(super) async fn job_take(request: WorkerRequest) -> Response {
@@ -51,7 +53,7 @@ pub(super) async fn job_take(request: WorkerRequest) -> Response {
             let offers = request
                 .endpoint
                 .remote
-                .take_jobs(&request.worker, 1, TAKE)
+                .take_jobs(&request.worker, 1, TAKE_HOLD)
                 .await;
             match offers.first().map(job) {
                 Some(job) => confirmed_response(job, offers),
@@ -72,7 +74,7 @@ async fn batch(request: &WorkerRequest, size: &str) -> Response {
     let offers = request
         .endpoint
         .remote
-        .take_jobs(&request.worker, max, TAKE)
+        .take_jobs(&request.worker, max, TAKE_HOLD)
         .await;
     if offers.is_empty() {
         return none(&request.endpoint).await;
@@ -90,7 +92,7 @@ async fn batch(request: &WorkerRequest, size: &str) -> Response {
     confirmed_response(list.into(), offers)
 }
 
-/// A job as a worker gets it: what the client sent, with our id before it.
+/// A job as the worker gets it: the client's body with our id in front.
 fn job(offer: &JobOffer) -> Bytes {
     let work = offer.work();
     let mut job = JsonObjectWriter::with_capacity(work.input.len())
@@ -104,7 +106,7 @@ fn job(offer: &JobOffer) -> Bytes {
     job.into()
 }
 
-/// No job. A server on its way out has none at once, and would be asked again at once.
+/// The response without a job. During shutdown it is delayed: the worker would ask again at once.
 async fn none(endpoint: &Endpoint) -> Response {
     if endpoint.remote.is_closed() {
         tokio::time::sleep(REFUSED_AFTER).await;
@@ -129,7 +131,7 @@ pub(super) async fn job_stop(request: WorkerRequest) -> Response {
     let jobs_to_stop = request
         .endpoint
         .remote
-        .jobs_to_stop(&request.worker, STOP)
+        .jobs_to_stop(&request.worker, STOP_HOLD)
         .await;
     if jobs_to_stop.is_empty() {
         empty(StatusCode::NO_CONTENT)
@@ -148,22 +150,22 @@ pub(super) async fn ping(
 ) -> Response {
     if query.get("status") == Some("unhealthy") {
         let reason = query.get("reason").unwrap_or_default();
-        tracing::warn!(endpoint = endpoint.name, %worker, check = query.get("check"), reason, "a worker cannot work");
+        tracing::warn!(endpoint = endpoint.name, %worker, check = query.get("check"), reason, "worker reported itself unhealthy");
         endpoint.remote.mark_unhealthy(&worker);
         return empty(StatusCode::OK);
     }
     let named = query.get("job_id").unwrap_or_default();
     let jobs: Vec<&str> = named.split(',').filter(|id| !id.is_empty()).collect();
-    for strange in endpoint
-        .remote
-        .ping(&worker, (named.len() < CUT).then_some(jobs.as_slice()))
-    {
-        endpoint.adopt_job(&worker, &strange);
+    for unstarted in endpoint.remote.ping(
+        &worker,
+        (named.len() < MAX_NAMED_JOBS_LEN).then_some(jobs.as_slice()),
+    ) {
+        endpoint.adopt_job(&worker, &unstarted);
     }
     empty(StatusCode::OK)
 }
 
-/// `POST /v2/{endpoint}/job-done/{worker}/{id}`: the end of a job, or how far it is.
+/// `POST /v2/{endpoint}/job-done/{worker}/{id}`: the result or the progress of a job.
 pub(super) async fn job_done(
     State(app): State<Arc<AppState>>,
     worker_report: WorkerReport,
@@ -173,7 +175,7 @@ pub(super) async fn job_done(
     let report = match app.posted(body).await?.and_then(|body| read(&body)) {
         Ok(JobReport::Done(finish)) if streamed => JobReport::StreamDone(finish),
         Ok(report) => report,
-        // A worker forgets a result that is refused, and nobody would ever hear of it.
+        // A worker drops a result that is refused, and the job would never end.
         Err(error) => failed(error),
     };
     Ok(worker_report.apply(report))
@@ -215,8 +217,8 @@ fn read(body: &Bytes) -> Result<JobReport, String> {
 
 fn posted(body: &Bytes) -> Result<ReportBody<'_>, String> {
     if !body.trim_ascii_start().starts_with(b"{") {
-        // A list would be taken for the fields in order.
-        return Err("the worker's result cannot be read: it is no object".to_owned());
+        // serde would read a list as the fields in order.
+        return Err("the worker's result is not a JSON object".to_owned());
     }
     serde_json::from_slice(body)
         .map_err(|error| format!("the worker's result cannot be read: {error}"))
@@ -229,7 +231,7 @@ fn failed(error: String) -> JobReport {
     })
 }
 
-/// A worker that asks something, and may.
+/// An authenticated request of a worker.
 pub(super) struct WorkerRequest {
     endpoint: Arc<Endpoint>,
     worker: WorkerId,
@@ -237,7 +239,8 @@ pub(super) struct WorkerRequest {
 }
 
 impl WorkerRequest {
-    /// A worker that asks for jobs says whether it has some. It forgets one when its result was sent, not before.
+    /// Records that the worker has no jobs, if its request for jobs says so. A worker forgets a job only
+    /// after it has sent the result.
     fn record_idle(&self) {
         if self.query.get("job_in_progress") == Some("0") {
             self.endpoint.remote.report_idle(&self.worker);
@@ -259,14 +262,14 @@ impl FromRequestParts<Arc<AppState>> for WorkerRequest {
     }
 }
 
-/// A worker that says something about a job.
+/// A worker's report about a job.
 pub(super) struct WorkerReport {
     request: WorkerRequest,
     id: JobId,
 }
 
 impl WorkerReport {
-    /// Whatever becomes of a report, the worker need not send it again.
+    /// Applies the report. Always responds 200: the worker need not send it again.
     fn apply(&self, report: JobReport) -> Response {
         let WorkerRequest {
             endpoint, worker, ..
@@ -275,7 +278,7 @@ impl WorkerReport {
             ReportOutcome::Applied => {}
             ReportOutcome::Buffered => endpoint.adopt_job(worker, &self.id),
             ReportOutcome::Ignored => {
-                tracing::debug!(endpoint = endpoint.name, %worker, job = %self.id, "a report came too late")
+                tracing::debug!(endpoint = endpoint.name, %worker, job = %self.id, "ignored late report")
             }
         }
         json(StatusCode::OK, Bytes::from_static(b"{}"))
@@ -295,18 +298,19 @@ impl FromRequestParts<Arc<AppState>> for WorkerReport {
 }
 
 impl Endpoint {
-    /// A worker has a job that a server before this one gave to it: it goes on, from when it was begun.
+    /// Leaves a job with the worker that has it from the previous server process. Its execution time
+    /// counts from its start.
     fn adopt_job(&self, worker: &WorkerId, id: &JobId) {
         self.jobs.hand_over(id, |began_at| {
             let since = |began| Duration::try_from(Timestamp::now().duration_since(began)).unwrap_or_default();
-            tracing::info!(endpoint = self.name, %worker, job = %id, "a worker has a job from before");
+            tracing::info!(endpoint = self.name, %worker, job = %id, "worker still has a job from the previous run");
             self.remote.adoption(worker, began_at.map(since).unwrap_or_default())
         });
     }
 }
 
 impl AppState {
-    /// The endpoint that a worker may work for, and who it is.
+    /// Checks a worker's key and id.
     async fn worker(
         &self,
         endpoint: &str,
@@ -319,14 +323,14 @@ impl AppState {
             Ok((endpoint, worker))
         });
         if let Err(error) = &found {
-            tracing::warn!(target: "audit", endpoint, reason = %error, "a worker was refused");
+            tracing::warn!(target: "audit", endpoint, reason = %error, "worker refused");
             tokio::time::sleep(REFUSED_AFTER).await;
         }
         found
     }
 
     fn allowed(&self, endpoint: &str, headers: &HeaderMap) -> Result<Arc<Endpoint>, ApiError> {
-        // The key first: who has none does not learn which endpoints there are.
+        // The key first: callers without a key must not learn which endpoints exist.
         let key = headers
             .get(AUTHORIZATION)
             .map(|value| value.as_bytes())
@@ -343,7 +347,7 @@ impl AppState {
         self.endpoint(endpoint)
     }
 
-    /// What a worker posted, as JSON; or why the job has failed with it.
+    /// The body of a report as JSON, or why the job fails because of it.
     async fn posted(&self, body: Body) -> Result<Result<Bytes, String>, ApiError> {
         let bounds = BodyLimit {
             max_bytes: self.config.max_body,
@@ -352,9 +356,9 @@ impl AppState {
         match read_body(body, bounds).await {
             Ok(body) => Ok(lenient::as_json(&body, Infinities::Null)
                 .ok_or_else(|| "the worker's result is not JSON".to_owned())),
-            Err(error @ BodyError::TooLarge { .. }) => {
-                Ok(Err(format!("the worker's result was refused: {error}")))
-            }
+            Err(error @ BodyError::TooLarge { .. }) => Ok(Err(format!(
+                "the worker's result was not accepted: {error}"
+            ))),
             Err(error) => Err(error.into()),
         }
     }

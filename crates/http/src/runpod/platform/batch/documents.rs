@@ -1,4 +1,4 @@
-//! Batches and their requests as they are kept: one document for each batch, and one for each request of it.
+//! Batches and their requests in the store: one document per batch, and one per request.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use serde_json::value::RawValue;
 use tidegate_core::store::{Documents, StoreError};
 use tidegate_core::{Account, JobId};
 
-/// Where they are kept.
+/// The namespaces of batches and of their requests.
 pub(super) const BATCHES: &str = "runpod-batches";
 pub(super) const REQUESTS: &str = "runpod-batch-requests";
-/// Stands for nobody's account.
+/// The anonymous account in names of documents.
 const ANONYMOUS: &str = "~";
-/// How long a batch is there after the last of its requests is over.
+/// How long a batch is kept after its last request has ended.
 const KEEP_FINISHED: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long a draft is there.
+/// How long a draft is kept.
 const KEEP_DRAFT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Which batch.
+/// Identifies a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct BatchKey {
     pub(super) account: Account,
@@ -50,9 +50,9 @@ impl BatchKey {
         })
     }
 
-    /// The id of a request, which is that of its job.
+    /// The id of a request, which is also the id of its job.
     pub(super) fn request(&self, number: u32) -> JobId {
-        JobId::parse(&format!("{}-{number:05}", self.id)).expect("it is short and plain")
+        JobId::parse(&format!("{}-{number:05}", self.id)).expect("the id is short ASCII")
     }
 }
 
@@ -65,19 +65,19 @@ fn prefix(account: &Account, endpoint: &str) -> String {
     format!("{account}/{endpoint}/")
 }
 
-/// How far a batch is.
+/// The state of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(super) enum BatchState {
-    /// It can be changed, and nothing of it runs.
+    /// It can be changed and does not run.
     Draft,
-    /// It runs, or has run.
+    /// It runs or has ended.
     Finalized,
-    /// What of it had not begun never will.
+    /// Requests that had not started are canceled.
     Cancelled,
 }
 
-/// How the requests of a batch ended.
+/// The number of requests by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tally {
     pub(super) completed: usize,
@@ -95,20 +95,20 @@ impl Tally {
     }
 }
 
-/// A batch.
+/// A stored batch.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Batch {
     pub(super) name: Option<String>,
     pub(super) state: BatchState,
     pub(super) created_at: Timestamp,
     pub(super) finalized_at: Option<Timestamp>,
-    /// When all of its requests were over.
+    /// When all its requests had ended.
     pub(super) over_at: Option<Timestamp>,
     /// The number of the next request.
     next: u32,
-    /// Numbers of requests that were taken out.
+    /// The numbers of removed requests.
     removed: BTreeSet<u32>,
-    /// Good from `over_at` on.
+    /// Valid once `over_at` is set.
     pub(super) tally: Tally,
 }
 
@@ -127,7 +127,7 @@ impl Batch {
         }
     }
 
-    /// The numbers of its requests, in their order.
+    /// The numbers of its requests, in order.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
         (0..self.next).filter(|number| !self.removed.contains(number))
     }
@@ -136,7 +136,7 @@ impl Batch {
         self.next as usize - self.removed.len()
     }
 
-    /// A number for one more.
+    /// Allocates the number of a new request.
     pub(super) fn next_number(&mut self) -> u32 {
         self.next += 1;
         self.next - 1
@@ -146,12 +146,12 @@ impl Batch {
         self.removed.insert(number);
     }
 
-    /// Whether anything can still become of it.
+    /// Whether it has not ended.
     pub(super) fn is_active(&self) -> bool {
         self.over_at.is_none()
     }
 
-    /// Whether nobody needs it any more.
+    /// Whether its retention time has passed.
     fn is_expired(&self, now: Timestamp) -> bool {
         let (since, kept) = self
             .over_at
@@ -161,24 +161,24 @@ impl Batch {
     }
 }
 
-/// A request of a batch.
+/// A stored request of a batch.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum BatchRequest {
-    /// What is to be run.
+    /// The body to run.
     #[serde(rename = "wanted")]
     Pending(Box<RawValue>),
-    /// What became of it, as clients are told.
+    /// The result, as clients see it.
     #[serde(rename = "over")]
     Finished(Box<RawValue>),
 }
 
-/// The documents.
+/// The store of batches.
 #[derive(Clone)]
 pub(super) struct BatchDocuments(pub(super) Arc<dyn Documents>);
 
 impl BatchDocuments {
-    /// A batch, unless it is too old.
+    /// A batch, unless it has expired.
     pub(super) async fn get(&self, key: &BatchKey) -> Result<Option<Batch>, StoreError> {
         let kept: Option<Batch> = self
             .0
@@ -193,7 +193,7 @@ impl BatchDocuments {
         self.0.put(BATCHES, &key.name(), to_json(batch)?).await
     }
 
-    /// The batches of an account at an endpoint, but those that are too old.
+    /// The batches of an account at an endpoint, without expired ones.
     pub(super) async fn of_endpoint(
         &self,
         account: &Account,
@@ -203,7 +203,7 @@ impl BatchDocuments {
         Ok(young)
     }
 
-    /// All batches: those that are too old, and the others.
+    /// All batches: expired ones, and the others.
     pub(super) async fn all(
         &self,
     ) -> Result<(Vec<(BatchKey, Batch)>, Vec<(BatchKey, Batch)>), StoreError> {
@@ -222,7 +222,8 @@ impl BatchDocuments {
 
     /// Removes a batch with its requests.
     pub(super) async fn remove(&self, key: &BatchKey, batch: &Batch) -> Result<(), StoreError> {
-        // Together, because a store commits together what it is given at once. The batch last: it knows its requests.
+        // Concurrently, because the store commits concurrent writes together. The batch last: it lists
+        // its requests.
         try_join_all(
             batch
                 .numbers()
@@ -295,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_read_as_it_was_written() {
+    fn a_batch_key_round_trips_through_its_name() {
         for account in [Account::ANONYMOUS, Account::parse("ann").unwrap()] {
             let key = BatchKey {
                 account,
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn drafts_and_batches_that_are_over_grow_old() {
+    fn drafts_and_ended_batches_expire() {
         let draft = Batch::new(None);
         let running = Batch {
             state: BatchState::Finalized,

@@ -1,4 +1,4 @@
-//! `/v2/{endpoint}/batch…`: many requests under one name, which run when nothing else waits.
+//! `/v2/{endpoint}/batch…`: many requests under one id, which run with low priority.
 
 mod documents;
 mod runner;
@@ -26,14 +26,14 @@ use super::{AppState, render};
 use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::parse_body::{BodyParseError, parse_object};
 
-/// How many batches of an account may be not over at an endpoint, and how many requests each may have.
-const MOST_BATCHES: usize = 10;
-const MOST_REQUESTS: usize = 5000;
-/// How many requests are listed if nothing is ok_json, and at most.
-const LISTED: usize = 100;
-const MOST_LISTED: usize = 1000;
+/// The most unfinished batches of an account at an endpoint, and the most requests of a batch.
+const MAX_BATCHES: usize = 10;
+const MAX_REQUESTS: usize = 5000;
+/// The default and the maximum number of listed requests.
+const DEFAULT_LISTED: usize = 100;
+const MAX_LISTED: usize = 1000;
 
-/// A new batch, or more requests for one. A list alone is its requests.
+/// The body that creates a batch or adds requests. A bare list is `requests`.
 #[derive(Default, Deserialize)]
 struct BatchBody {
     #[serde(default)]
@@ -42,7 +42,7 @@ struct BatchBody {
     requests: Vec<Box<RawValue>>,
 }
 
-/// A batch as it is told.
+/// A batch in responses.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct BatchJson {
@@ -93,7 +93,7 @@ pub(super) async fn create(request: ClientRequest, body: Body) -> Result<Respons
     let app = &request.app;
     let body_json = app.batch_body(body).await?;
     let batches = &app.config.batches;
-    let _lock = batches.changing.write().await;
+    let _lock = batches.change_lock.write().await;
     let active = batches
         .documents
         .of_endpoint(&request.caller.account, &access.name)
@@ -101,9 +101,9 @@ pub(super) async fn create(request: ClientRequest, body: Body) -> Result<Respons
         .iter()
         .filter(|(_, batch)| batch.is_active())
         .count();
-    if active >= MOST_BATCHES {
+    if active >= MAX_BATCHES {
         return Err(ApiError::Conflict(format!(
-            "{MOST_BATCHES} batches are not over; finish or cancel one"
+            "{MAX_BATCHES} batches are unfinished; wait for one to end, or cancel one"
         )));
     }
     let key = request.key(new_id("batch-", "").to_string());
@@ -116,30 +116,30 @@ pub(super) async fn add(request: ClientRequest, body: Body) -> Result<Response, 
     let _access = request.access_endpoint(RequestKind::Run)?;
     let app = &request.app;
     let body_json = app.batch_body(body).await?;
-    let _lock = app.config.batches.changing.write().await;
+    let _lock = app.config.batches.change_lock.write().await;
     let (key, mut batch) = app.draft(&request).await?;
     app.add(&key, &mut batch, body_json.requests).await
 }
 
-/// `PUT /v2/{endpoint}/batch/{id}`: another name.
+/// `PUT /v2/{endpoint}/batch/{id}`: renames the batch.
 pub(super) async fn rename(request: ClientRequest, body: Body) -> Result<Response, ApiError> {
     let _access = request.access_endpoint(RequestKind::Run)?;
     let app = &request.app;
     let body_json = app.batch_body(body).await?;
-    let _lock = app.config.batches.changing.write().await;
+    let _lock = app.config.batches.change_lock.write().await;
     let (key, mut batch) = app.batch(&request).await?;
     batch.name = body_json.name;
     app.config.batches.documents.put(&key, &batch).await?;
     Ok(ok_json(&app.batch_json(&key, &batch)))
 }
 
-/// `PUT /v2/{endpoint}/batch/{id}/requests/{request}`: another request in its place.
+/// `PUT /v2/{endpoint}/batch/{id}/requests/{request}`: replaces a request.
 pub(super) async fn change(request: ClientRequest, body: Body) -> Result<Response, ApiError> {
     let _access = request.access_endpoint(RequestKind::Run)?;
     let app = &request.app;
     let body = app.body(body, app.config.max_body).await?;
     let wanted = checked(&body)?;
-    let _lock = app.config.batches.changing.write().await;
+    let _lock = app.config.batches.change_lock.write().await;
     let (key, batch) = app.draft(&request).await?;
     let number = number(&key, &batch, &request.request_id)?;
     app.config
@@ -154,7 +154,7 @@ pub(super) async fn change(request: ClientRequest, body: Body) -> Result<Respons
 pub(super) async fn remove(request: ClientRequest) -> Result<Response, ApiError> {
     let _access = request.access_endpoint(RequestKind::Run)?;
     let app = &request.app;
-    let _lock = app.config.batches.changing.write().await;
+    let _lock = app.config.batches.change_lock.write().await;
     let (key, mut batch) = app.draft(&request).await?;
     let number = number(&key, &batch, &request.request_id)?;
     batch.remove(number);
@@ -167,11 +167,11 @@ pub(super) async fn remove(request: ClientRequest) -> Result<Response, ApiError>
     Ok(ok_json(&app.batch_json(&key, &batch)))
 }
 
-/// `POST /v2/{endpoint}/batch/{id}/finalize`: it runs from now on.
+/// `POST /v2/{endpoint}/batch/{id}/finalize`: starts the batch.
 pub(super) async fn finalize(request: ClientRequest) -> Result<Response, ApiError> {
     let _access = request.access_endpoint(RequestKind::Run)?;
     let app = &request.app;
-    let _lock = app.config.batches.changing.write().await;
+    let _lock = app.config.batches.change_lock.write().await;
     let (key, mut batch) = app.draft(&request).await?;
     if batch.total() == 0 {
         return Err(ApiError::Conflict(
@@ -184,11 +184,11 @@ pub(super) async fn finalize(request: ClientRequest) -> Result<Response, ApiErro
     Ok(ok_json(&app.batch_json(&key, &batch)))
 }
 
-/// `POST /v2/{endpoint}/batch/{id}/cancel`: what has begun goes on, and nothing else begins.
+/// `POST /v2/{endpoint}/batch/{id}/cancel`: running jobs continue, and no other request starts.
 pub(super) async fn cancel(request: ClientRequest) -> Result<Response, ApiError> {
     let access = request.access_endpoint(RequestKind::Cancel)?;
     let app = &request.app;
-    let _lock = app.config.batches.changing.write().await;
+    let _lock = app.config.batches.change_lock.write().await;
     let (key, mut batch) = app.batch(&request).await?;
     if batch.is_active() && batch.state != BatchState::Cancelled {
         if batch.state == BatchState::Draft {
@@ -203,7 +203,7 @@ pub(super) async fn cancel(request: ClientRequest) -> Result<Response, ApiError>
                 .known(&key.account, id)
                 .is_some_and(|job| job.status() == Status::Queued)
         };
-        // Together: each is written down before it counts.
+        // Concurrently, because each cancel waits for the store.
         join_all(
             requests
                 .iter()
@@ -249,7 +249,7 @@ pub(super) async fn requests(request: ClientRequest) -> Result<Response, ApiErro
     let query = QueryParams::of(&request.uri);
     let (offset, limit) = (
         query.number("offset", 0)?,
-        query.number("limit", LISTED)?.clamp(1, MOST_LISTED),
+        query.number("limit", DEFAULT_LISTED)?.clamp(1, MAX_LISTED),
     );
     let (key, batch) = app.batch(&request).await?;
     let mut requests = Vec::new();
@@ -299,35 +299,35 @@ impl AppState {
         Ok(parse_object(&body)?.unwrap_or_default())
     }
 
-    /// Adds requests to a draft, which may be new. All of them or none.
+    /// Adds all requests to a draft, which may be new, or none.
     async fn add(
         &self,
         key: &BatchKey,
         batch: &mut Batch,
         requests: Vec<Box<RawValue>>,
     ) -> Result<Response, ApiError> {
-        if batch.total() + requests.len() > MOST_REQUESTS {
+        if batch.total() + requests.len() > MAX_REQUESTS {
             return Err(ApiError::InvalidRequest(format!(
-                "a batch has at most {MOST_REQUESTS} requests; make another for the rest"
+                "a batch has at most {MAX_REQUESTS} requests; create another batch for the rest"
             )));
         }
-        for (place, request) in requests.iter().enumerate() {
+        for (index, request) in requests.iter().enumerate() {
             checked(&Bytes::copy_from_slice(request.get().as_bytes()))
-                .map_err(|error| ApiError::InvalidRequest(format!("requests[{place}]: {error}")))?;
+                .map_err(|error| ApiError::InvalidRequest(format!("requests[{index}]: {error}")))?;
         }
         let documents = &self.config.batches.documents;
         let numbered: Vec<_> = requests
             .into_iter()
             .map(|request| (batch.next_number(), BatchRequest::Pending(request)))
             .collect();
-        // Together, because a store commits together what it is body_json at once.
+        // Concurrently, because the store commits concurrent writes together.
         try_join_all(
             numbered
                 .iter()
                 .map(|(number, request)| documents.put_request(key, *number, request)),
         )
         .await?;
-        // Last: requests that the batch does not know are nobody's, and written over by the next.
+        // Last: requests that the batch does not list are ignored and overwritten by the next ones.
         documents.put(key, batch).await?;
         let added = numbered
             .iter()
@@ -354,7 +354,7 @@ impl AppState {
         match batch.state {
             BatchState::Draft => Ok((key, batch)),
             BatchState::Finalized | BatchState::Cancelled => Err(ApiError::Conflict(
-                "the batch is no draft any more and cannot be changed".to_owned(),
+                "the batch is no longer a draft and cannot be changed".to_owned(),
             )),
         }
     }
@@ -413,7 +413,7 @@ fn draft(id: &JobId, wanted: &RawValue) -> Bytes {
         .finish()
 }
 
-/// A request that can be run.
+/// Checks that a request can be run.
 fn checked(body: &Bytes) -> Result<Box<RawValue>, ApiError> {
     JobRequest::read(body)?;
     raw(body)
@@ -432,7 +432,7 @@ fn number(key: &BatchKey, batch: &Batch, request: &str) -> Result<u32, ApiError>
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
-        tracing::error!(error = %tidegate_core::chain(&error), "a batch cannot be kept or read");
+        tracing::error!(error = %tidegate_core::chain(&error), "failed to read or write batch");
         Self::Store
     }
 }

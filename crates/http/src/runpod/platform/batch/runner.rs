@@ -1,7 +1,7 @@
-//! Runs batches: their requests become jobs, and what becomes of these is written down with the batch.
+//! Runs batches: submits their requests as jobs and stores the results with the batch.
 //!
-//! One task for each batch that is not over. It can be ended and begun again at any moment: a request whose job is
-//! known is not brought again.
+//! Each unfinished batch has one task, which can be stopped and restarted at any time: a request that
+//! already has a job is not submitted again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,11 +26,11 @@ use crate::runpod::platform::render;
 use crate::runpod::platform::reply::ApiError;
 use crate::runpod::platform::wire::JobRequest;
 
-/// The pause before something is tried again that the server cannot do now.
+/// The pause before a failed operation is retried.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How often is looked for batches that are too old. Nobody is shown them meanwhile.
+/// How often expired batches are removed. Clients do not see them before that.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10 * 60);
-/// How many requests are brought at once: a store commits them together.
+/// How many requests are submitted concurrently: the store commits them together.
 const CONCURRENT_SUBMITS: usize = 64;
 
 /// All batches. Cloning gives another handle.
@@ -38,29 +38,29 @@ const CONCURRENT_SUBMITS: usize = 64;
 pub struct Batches {
     pub(super) documents: BatchDocuments,
     pub(super) endpoints: EndpointRegistry,
-    /// Who changes batches takes turns, also with who brings their jobs.
-    pub(super) changing: Arc<RwLock<()>>,
-    /// How the requests of batches ended that are not over.
+    /// Write lock for changes of batches; read lock for the submission of their jobs.
+    pub(super) change_lock: Arc<RwLock<()>>,
+    /// The results so far of unfinished batches.
     live: Arc<Mutex<HashMap<BatchKey, Tally>>>,
     tasks: TaskTracker,
     closing: CancellationToken,
 }
 
 impl Batches {
-    /// Those that are kept here. Nothing runs yet.
+    /// The batches in these documents. None runs yet.
     pub fn new(documents: Arc<dyn Documents>, endpoints: EndpointRegistry) -> Self {
-        let (changing, live) = (Arc::default(), Arc::default());
+        let (change_lock, live) = (Arc::default(), Arc::default());
         Self {
             documents: BatchDocuments(documents),
             endpoints,
-            changing,
+            change_lock,
             live,
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
         }
     }
 
-    /// Goes on with what a server before this one has left. To be called when its jobs are known again.
+    /// Continues the batches of the previous run. Call it after the jobs are resumed.
     pub async fn resume(&self) -> Result<(), StoreError> {
         let (_, batches) = self.documents.all().await?;
         for (key, batch) in batches {
@@ -74,11 +74,11 @@ impl Batches {
         Ok(())
     }
 
-    /// Removes batches that are too old, from now on.
+    /// Removes expired batches periodically.
     async fn sweep_loop(&self) {
         loop {
             if let Err(error) = self.sweep().await {
-                tracing::warn!(error = %chain(&error), "batches that are too old could not be removed");
+                tracing::warn!(error = %chain(&error), "failed to remove expired batches");
             }
             tokio::time::sleep(SWEEP_INTERVAL).await;
         }
@@ -87,8 +87,8 @@ impl Batches {
     async fn sweep(&self) -> Result<(), StoreError> {
         let (old, _) = self.documents.all().await?;
         for (key, batch) in old {
-            // Whoever has begun to change it when it was not too old is done with that.
-            let _lock = self.changing.write().await;
+            // With the lock, no change is in progress that began before the batch expired.
+            let _lock = self.change_lock.write().await;
             if self.documents.get(&key).await?.is_none() {
                 self.documents.remove(&key, &batch).await?;
             }
@@ -96,19 +96,19 @@ impl Batches {
         Ok(())
     }
 
-    /// Brings no more jobs. What is not over is left to the next server.
+    /// Submits no more jobs. The next server process continues unfinished batches.
     pub async fn close(&self) {
         self.closing.cancel();
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    /// How the requests of a batch ended so far, while it runs here.
+    /// The results so far of a running batch.
     pub(super) fn tally(&self, key: &BatchKey) -> Option<Tally> {
         self.with(|live| live.get(key).copied())
     }
 
-    /// Runs a batch, in a task of its own.
+    /// Runs a batch in its own task.
     pub(super) fn run(&self, key: BatchKey) {
         let batches = self.clone();
         self.with(|live| live.insert(key.clone(), Tally::default()));
@@ -116,7 +116,7 @@ impl Batches {
             let closing = batches.closing.clone();
             let work = async {
                 while let Err(error) = batches.work(&key).await {
-                    tracing::error!(batch = key.id, error = %chain(&error), "a batch cannot go on and is tried again");
+                    tracing::error!(batch = key.id, error = %chain(&error), "failed to run batch, retrying");
                     tokio::time::sleep(RETRY_PAUSE).await;
                     batches.with(|live| live.insert(key.clone(), Tally::default()));
                 }
@@ -130,32 +130,32 @@ impl Batches {
         f(&mut self.live.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// From the first request to the end of the last.
+    /// Submits all requests and waits for the end of the last job.
     async fn work(&self, key: &BatchKey) -> Result<(), StoreError> {
         let Some(batch) = self.documents.get(key).await? else {
             return Ok(());
         };
-        // An endpoint that was removed may come again, and with it its batches.
+        // A removed endpoint may be added again; its batches continue then.
         let Some(endpoint) = self.endpoints.get(&key.endpoint) else {
             return Ok(());
         };
-        let begun = batch
+        let jobs = batch
             .numbers()
-            .map(|number| self.begun(key, number, &endpoint));
-        let (mut begun, mut running) = (
-            stream::iter(begun).buffered(CONCURRENT_SUBMITS),
+            .map(|number| self.job_of(key, number, &endpoint));
+        let (mut jobs, mut running) = (
+            stream::iter(jobs).buffered(CONCURRENT_SUBMITS),
             FuturesUnordered::new(),
         );
-        while let Some(job) = begun.try_next().await? {
+        while let Some(job) = jobs.try_next().await? {
             running.extend(job.map(|(number, job)| async move {
                 job.ended().await;
                 (number, render::job(&job.snapshot()))
             }));
         }
         while let Some((number, result)) = running.next().await {
-            self.over(key, number, result).await?;
+            self.finish_request(key, number, result).await?;
         }
-        let _lock = self.changing.write().await;
+        let _lock = self.change_lock.write().await;
         if let Some(mut batch) = self.documents.get(key).await? {
             batch.over_at = Some(Timestamp::now());
             batch.tally = self.tally(key).unwrap_or_default();
@@ -164,8 +164,8 @@ impl Batches {
         Ok(())
     }
 
-    /// A request with its job, unless it is over.
-    async fn begun(
+    /// The job of a request, unless the request has a result.
+    async fn job_of(
         &self,
         key: &BatchKey,
         number: u32,
@@ -175,17 +175,17 @@ impl Batches {
             None => {}
             Some(BatchRequest::Finished(result)) => self.count(key, &result),
             Some(BatchRequest::Pending(body)) => {
-                match self.begin(key, number, endpoint, &body).await? {
+                match self.submit_request(key, number, endpoint, &body).await? {
                     Ok(job) => return Ok(Some((number, job))),
-                    Err(result) => self.over(key, number, result).await?,
+                    Err(result) => self.finish_request(key, number, result).await?,
                 }
             }
         }
         Ok(None)
     }
 
-    /// The job of a request; or what became of it, when it never will be one.
-    async fn begin(
+    /// Submits a request. Returns its job, or the result of a request that cannot become a job.
+    async fn submit_request(
         &self,
         key: &BatchKey,
         number: u32,
@@ -194,8 +194,8 @@ impl Batches {
     ) -> Result<Result<Arc<Job>, Bytes>, StoreError> {
         let id = key.request(number);
         loop {
-            // Nobody cancels the batch between the look and the submission.
-            let lock = self.changing.read().await;
+            // With the lock, the batch is not canceled between this check and the submission.
+            let lock = self.change_lock.read().await;
             let gone = self.endpoints.get(&key.endpoint).is_none();
             let cancelled = gone
                 || self
@@ -219,7 +219,7 @@ impl Batches {
                     return Ok(Err(render::failed(id.as_str(), &error.to_string())));
                 }
                 Err(error) => {
-                    tracing::debug!(batch = key.id, %error, "a request of a batch waits")
+                    tracing::debug!(batch = key.id, %error, "batch request not accepted yet, retrying")
                 }
             }
             drop(lock);
@@ -227,8 +227,13 @@ impl Batches {
         }
     }
 
-    /// A request is over, as clients are result.
-    async fn over(&self, key: &BatchKey, number: u32, result: Bytes) -> Result<(), StoreError> {
+    /// Stores the result of a request, as clients see it.
+    async fn finish_request(
+        &self,
+        key: &BatchKey,
+        number: u32,
+        result: Bytes,
+    ) -> Result<(), StoreError> {
         let result = RawValue::from_string(String::from_utf8_lossy(&result).into_owned())
             .map_err(|error| StoreError::Invalid(error.to_string()))?;
         self.count(key, &result);
@@ -271,10 +276,10 @@ mod tests {
     use crate::runpod::platform::endpoints::EndpointFactory;
 
     #[tokio::test(start_paused = true)]
-    async fn batches_that_grow_old_while_the_server_runs_are_removed_with_their_requests() {
+    async fn expired_batches_are_removed_with_their_requests() {
         let documents = Arc::new(MemoryDocuments::default());
         let factory = EndpointFactory {
-            open: Box::new(|_| panic!("nobody opens an endpoint")),
+            open: Box::new(|_| panic!("the test opens no endpoint")),
             close: Box::new(|_| {}),
         };
         let batches = Batches::new(documents.clone(), EndpointRegistry::new(None, factory));
@@ -303,7 +308,7 @@ mod tests {
                 .await
                 .unwrap()
                 .is_none(),
-            "nobody is shown it"
+            "clients do not see it"
         );
         tokio::time::sleep(SWEEP_INTERVAL + Duration::from_secs(1)).await;
         let mut left = Vec::new();
