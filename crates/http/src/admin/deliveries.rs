@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use tidegate_service::{DeliveryRecord, ReplayError};
 
-use super::query::QueryParams;
+use super::query::AdminQuery;
 use super::reply::ApiError;
 use super::{JobServices, reply, scope, wire};
 use crate::access::Identity;
@@ -23,7 +23,7 @@ pub(super) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
     let (job_services, scope) = (job_services(), scope(&client));
-    let job = match QueryParams::parse(query.as_deref()).job("job") {
+    let job = match AdminQuery::parse(query.as_deref()).job("job") {
         Ok(job) => job,
         // An invalid id belongs to no job, so it has no deliveries.
         Err(_) => {

@@ -13,7 +13,7 @@ use tidegate_core::store::JobFilter;
 use tidegate_core::{Account, JobId};
 use tidegate_service::{Job, JobService, ReadPosition};
 
-use super::query::{QueryParams, account};
+use super::query::{AdminQuery, account};
 use super::reply::ApiError;
 use super::{JobServices, reply, scope, wire};
 use crate::access::Identity;
@@ -28,7 +28,7 @@ pub(super) async fn list(
     client: Identity,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
-    let (params, scope) = (QueryParams::parse(query.as_deref()), scope(&client));
+    let (params, scope) = (AdminQuery::parse(query.as_deref()), scope(&client));
     let filter = params.job_filter(scope.clone())?;
     let found = if params.is_outside(scope.as_ref()) {
         Vec::new()
@@ -101,7 +101,7 @@ pub(super) async fn logs(
     Path(names): Path<(String, String)>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
-    let params = QueryParams::parse(query.as_deref());
+    let params = AdminQuery::parse(query.as_deref());
     let (from, wait) = (params.from()?, params.wait()?);
     let (_, job) = find_job(&job_services(), &client, &names).await?;
     // Outputs must not end the wait.

@@ -18,9 +18,9 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 pub(super) const ANONYMOUS: &str = "~";
 
 /// The parameters of a query string; of several with the same name the first counts.
-pub(super) struct QueryParams(Vec<(String, String)>);
+pub(super) struct AdminQuery(Vec<(String, String)>);
 
-impl QueryParams {
+impl AdminQuery {
     pub(super) fn parse(query: Option<&str>) -> Self {
         Self(
             form_urlencoded::parse(query.unwrap_or_default().as_bytes())
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn statuses_are_selected_by_name_or_group() {
         let statuses = |query: &str| {
-            QueryParams::parse(Some(query))
+            AdminQuery::parse(Some(query))
                 .job_filter(None)
                 .map(|filter| filter.statuses)
         };
@@ -163,16 +163,16 @@ mod tests {
 
     #[test]
     fn a_client_sees_only_its_account() {
-        let params = QueryParams::parse(Some("account=bob"));
+        let params = AdminQuery::parse(Some("account=bob"));
         assert_eq!(
             params.job_filter(None).unwrap().account,
             Account::parse("bob").ok()
         );
         assert_eq!(params.job_filter(Some(ann())).unwrap().account, Some(ann()));
         assert!(params.is_outside(Some(&ann())) && !params.is_outside(None));
-        assert!(!QueryParams::parse(Some("account=ann")).is_outside(Some(&ann())));
+        assert!(!AdminQuery::parse(Some("account=ann")).is_outside(Some(&ann())));
         assert_eq!(
-            QueryParams::parse(Some("account=~"))
+            AdminQuery::parse(Some("account=~"))
                 .job_filter(None)
                 .unwrap()
                 .account,
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn numbers_are_limited() {
         let limit = |query: &str| {
-            QueryParams::parse(Some(query))
+            AdminQuery::parse(Some(query))
                 .job_filter(None)
                 .map(|filter| filter.limit)
                 .ok()
@@ -197,7 +197,7 @@ mod tests {
             ],
             [Some(100), Some(7), None, None]
         );
-        let wait = |query: &str| QueryParams::parse(Some(query)).wait().ok();
+        let wait = |query: &str| AdminQuery::parse(Some(query)).wait().ok();
         assert_eq!(
             [wait(""), wait("wait=5"), wait("wait=9999"), wait("wait=-1")]
                 .map(|wait| wait.map(|wait| wait.as_secs())),

@@ -189,7 +189,7 @@ fn parse_submission(
         input,
         webhook,
         context: request.context.unwrap_or_default(),
-        response_mode: response_mode,
+        response_mode,
         on_duplicate: replay,
         deadline,
         api: Api::Cog,

@@ -12,7 +12,7 @@ use tidegate_service::{JobMetrics, JobService, QueueStatus};
 
 use super::MetricSources;
 use super::exposition::CollectedMetrics;
-use super::process_stats::ProcessStats;
+use super::process_stats::ServerProcessStats;
 
 /// A metric family: a name and its samples for all label values.
 pub(super) struct MetricFamily {
@@ -53,7 +53,7 @@ pub(super) enum MetricValue {
 /// The state from which all samples of one scrape are computed.
 struct MetricSnapshot<'a> {
     models: Vec<ModelMetrics>,
-    process: ProcessStats,
+    process: ServerProcessStats,
     sources: &'a MetricSources,
     now: Timestamp,
 }
@@ -81,7 +81,7 @@ pub(super) fn collect(sources: &MetricSources) -> CollectedMetrics {
     }
     let snapshot = MetricSnapshot {
         models,
-        process: ProcessStats::read(),
+        process: ServerProcessStats::read(),
         sources,
         now: Timestamp::now(),
     };

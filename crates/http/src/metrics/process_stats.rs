@@ -7,14 +7,14 @@ const TICKS: f64 = 100.0;
 
 /// The statistics of this process; a value that cannot be read is absent.
 #[derive(Debug, Default)]
-pub(super) struct ProcessStats {
+pub(super) struct ServerProcessStats {
     pub(super) memory: Option<f64>,
     pub(super) descriptors: Option<f64>,
     pub(super) max_descriptors: Option<f64>,
     pub(super) cpu_seconds: Option<f64>,
 }
 
-impl ProcessStats {
+impl ServerProcessStats {
     pub(super) fn read() -> Self {
         Self {
             memory: memory(),
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn all_statistics_are_read() {
-        let process = ProcessStats::read();
+        let process = ServerProcessStats::read();
         assert!(process.memory.is_some_and(|bytes| bytes > 1e6));
         assert!(process.descriptors.is_some_and(|count| count >= 3.0));
         assert!(process.max_descriptors > process.descriptors);
