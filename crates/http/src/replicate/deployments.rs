@@ -16,7 +16,7 @@ use tidegate_core::record::DeploymentRef;
 use tidegate_service::JobService;
 
 use super::documents::{DocumentCollection, MAX_PER_ACCOUNT, is_valid_name, key_prefix};
-use super::extract::{CreateRequest, JsonBody};
+use super::extract::{CreateJobRequest, JsonBody};
 use super::origin::Origin;
 use super::paging::{SortKey, page};
 use super::predictions::RequestedJob;
@@ -237,7 +237,7 @@ pub(super) async fn remove(
 pub(super) async fn create_prediction(
     State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
-    request: CreateRequest,
+    request: CreateJobRequest,
 ) -> Result<Response, ApiError> {
     let DeploymentRecord { current, .. } = state.deployment(&request.caller, &owner, &name).await?;
     // The model may have changed since the release, or may not be served any more.

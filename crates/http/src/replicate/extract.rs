@@ -24,21 +24,21 @@ use crate::shared::parse_body::parse_object;
 const MAX_DESCRIPTION: usize = 256 * 1024;
 
 /// A request that creates a job.
-pub(super) struct CreateRequest {
+pub(super) struct CreateJobRequest {
     pub(super) caller: Identity,
     pub(super) client: ClientProfile,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
-impl CreateRequest {
+impl CreateJobRequest {
     /// Parses the body. An absent body is an empty object.
     pub(super) fn read(&self) -> Result<Create<'_>, ApiError> {
         Ok(parse_object(&self.body)?.unwrap_or_default())
     }
 }
 
-impl FromRequest<Arc<AppState>> for CreateRequest {
+impl FromRequest<Arc<AppState>> for CreateJobRequest {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &Arc<AppState>) -> Result<Self, ApiError> {

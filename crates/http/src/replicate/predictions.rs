@@ -16,9 +16,9 @@ use tidegate_service::{
 
 use super::AppState;
 use super::client_profile::ClientProfile;
-use super::extract::CreateRequest;
+use super::extract::CreateJobRequest;
 use super::origin::Origin;
-use super::render::StreamSupport;
+use super::render::OutputStreaming;
 use super::reply::ApiError;
 use super::trained_versions::split_model_name;
 use super::wire::{Create, InvalidField};
@@ -44,7 +44,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// `POST /v1/predictions`
 pub(super) async fn create(
     State(state): State<Arc<AppState>>,
-    request: CreateRequest,
+    request: CreateJobRequest,
 ) -> Result<Response, ApiError> {
     let create = request.read()?;
     let service = state.service_for_body(&request.caller, &create).await?;
@@ -57,7 +57,7 @@ pub(super) async fn create(
 pub(super) async fn create_for_model(
     State(state): State<Arc<AppState>>,
     Path((owner, name)): Path<(String, String)>,
-    request: CreateRequest,
+    request: CreateJobRequest,
 ) -> Result<Response, ApiError> {
     let service = state
         .service_for(&request.caller, (&owner, &name), None)
@@ -147,18 +147,18 @@ impl AppState {
         let streams = self
             .models
             .service_of(&job.target)
-            .map_or(StreamSupport::No, |service| streams(&service));
+            .map_or(OutputStreaming::No, |service| streams(&service));
         client.renderer.prediction(job, &client.origin, streams)
     }
 
     /// Submits a job.
     pub(super) async fn submit(
         &self,
-        request: &CreateRequest,
+        request: &CreateJobRequest,
         create: &Create<'_>,
         job: RequestedJob,
     ) -> Result<Response, ApiError> {
-        let CreateRequest {
+        let CreateJobRequest {
             caller,
             client,
             headers,
@@ -191,7 +191,7 @@ impl AppState {
         // The schema of a model that is not loaded is unknown; `submit` refuses the job in that
         // case.
         if create.stream == Some(true)
-            && streams(&service) == StreamSupport::No
+            && streams(&service) == OutputStreaming::No
             && service.description().is_some()
         {
             return Err(Refusal::NotStreaming.into());
@@ -263,8 +263,8 @@ impl AppState {
             headers: trace_headers(headers),
             pace: Api::Replicate.policies().updates,
             origin: Some(origin.as_str().to_owned()),
-            streams: streams != StreamSupport::No,
-            streams_files: streams == StreamSupport::Files,
+            streams: streams != OutputStreaming::No,
+            streams_files: streams == OutputStreaming::Files,
             renderer: self
                 .config
                 .renderer
@@ -274,11 +274,11 @@ impl AppState {
 }
 
 /// Whether the output of a model can be streamed; `No` until the model is loaded.
-fn streams(service: &JobService) -> StreamSupport {
+fn streams(service: &JobService) -> OutputStreaming {
     match service.description() {
-        Some(schema) if schema.iterates_files => StreamSupport::Files,
-        Some(schema) if schema.streaming || schema.iterates => StreamSupport::Values,
-        Some(_) | None => StreamSupport::No,
+        Some(schema) if schema.iterates_files => OutputStreaming::Files,
+        Some(schema) if schema.streaming || schema.iterates => OutputStreaming::Values,
+        Some(_) | None => OutputStreaming::No,
     }
 }
 

@@ -42,7 +42,7 @@ pub enum RenderAborted {
 
 /// Whether a client can stream the output of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StreamSupport {
+pub(super) enum OutputStreaming {
     No,
     /// The stream has text or other JSON values.
     Values,
@@ -73,9 +73,9 @@ impl PredictionRenderer {
     /// The renderer of a stored webhook.
     pub fn webhook_renderer(&self, hook: &WebhookSpec) -> WebhookRenderer {
         let streams = match (hook.streams, hook.streams_files) {
-            (false, _) => StreamSupport::No,
-            (true, false) => StreamSupport::Values,
-            (true, true) => StreamSupport::Files,
+            (false, _) => OutputStreaming::No,
+            (true, false) => OutputStreaming::Values,
+            (true, true) => OutputStreaming::Files,
         };
         match hook.origin.as_deref().and_then(Origin::parse) {
             Some(origin) => self.webhook_renderer_for(origin, streams),
@@ -87,7 +87,7 @@ impl PredictionRenderer {
     pub(super) fn webhook_renderer_for(
         &self,
         origin: Origin,
-        streams: StreamSupport,
+        streams: OutputStreaming,
     ) -> WebhookRenderer {
         let renderer = self.clone();
         WebhookRenderer::new(move |job| renderer.prediction(job, &origin, streams))
@@ -98,7 +98,7 @@ impl PredictionRenderer {
         &self,
         job: &Snapshot,
         origin: &Origin,
-        streams: StreamSupport,
+        streams: OutputStreaming,
     ) -> Bytes {
         let output = match &job.output {
             Some(output) => self.output(
@@ -175,7 +175,7 @@ impl PredictionRenderer {
         }
     }
 
-    fn urls(&self, job: &Snapshot, origin: &Origin, streams: StreamSupport) -> Urls {
+    fn urls(&self, job: &Snapshot, origin: &Origin, streams: OutputStreaming) -> Urls {
         let resource = format!("{}s", resource_name(job.kind));
         let get = ["v1", &resource, job.id.as_str()];
         Urls {
@@ -190,15 +190,15 @@ impl PredictionRenderer {
         &self,
         job: &Snapshot,
         origin: &Origin,
-        streams: StreamSupport,
+        streams: OutputStreaming,
     ) -> Option<String> {
         let token = || self.token(&job.account, &job.id);
         match (job.kind, streams) {
-            (JobKind::Training, _) | (_, StreamSupport::No) => None,
-            (JobKind::Prediction, StreamSupport::Values) => {
+            (JobKind::Training, _) | (_, OutputStreaming::No) => None,
+            (JobKind::Prediction, OutputStreaming::Values) => {
                 Some(origin.to(&["v1", "streams", &token()]))
             }
-            (JobKind::Prediction, StreamSupport::Files) => {
+            (JobKind::Prediction, OutputStreaming::Files) => {
                 Some(origin.to(&["v1", "files", "streams", &token()]))
             }
         }
@@ -313,7 +313,7 @@ mod tests {
         let body = renderer(RenderAborted::AsIs).prediction(
             &job(Status::Succeeded),
             &origin,
-            StreamSupport::No,
+            OutputStreaming::No,
         );
         insta::assert_snapshot!(String::from_utf8(body.to_vec()).unwrap());
     }

@@ -7,7 +7,7 @@ use axum::response::Response;
 use tidegate_core::JobKind;
 
 use super::AppState;
-use super::extract::CreateRequest;
+use super::extract::CreateJobRequest;
 use super::predictions::RequestedJob;
 use super::reply::ApiError;
 
@@ -15,7 +15,7 @@ use super::reply::ApiError;
 pub(super) async fn create(
     State(state): State<Arc<AppState>>,
     Path((owner, name, version)): Path<(String, String, String)>,
-    request: CreateRequest,
+    request: CreateJobRequest,
 ) -> Result<Response, ApiError> {
     state
         .check_model_visible(&request.caller, &owner, &name)

@@ -51,7 +51,7 @@ fn report(what: &str, name: &str) {
 
 /// The parent: starts the child, kills it at a random time, and returns what it acknowledged.
 pub fn kill_in_the_middle(mut child: Command) -> Vec<(String, String)> {
-    let wanted = 1 + RandomState::new().hash_one(0) % 300;
+    let kill_after = 1 + RandomState::new().hash_one(0) % 300;
     let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
     let mut acknowledged = Vec::new();
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
@@ -63,14 +63,14 @@ pub fn kill_in_the_middle(mut child: Command) -> Vec<(String, String)> {
             continue;
         };
         acknowledged.push((what.to_owned(), name.to_owned()));
-        if acknowledged.len() as u64 == wanted {
+        if acknowledged.len() as u64 == kill_after {
             // Keep reading what the child wrote before its death closes the pipe.
             child.kill().unwrap();
         }
     }
     child.wait().unwrap();
     assert!(
-        acknowledged.len() as u64 >= wanted,
+        acknowledged.len() as u64 >= kill_after,
         "the child ended by itself after {} answers",
         acknowledged.len()
     );
@@ -81,11 +81,12 @@ pub fn kill_in_the_middle(mut child: Command) -> Vec<(String, String)> {
 pub async fn check(store: &dyn Store, acknowledged: &[(String, String)]) {
     let messages = store.pending_messages(0, usize::MAX).await.unwrap();
     for (what, name) in acknowledged {
-        let kept = store.get(&ann(), &id(name)).await.unwrap();
-        let kept = kept.unwrap_or_else(|| panic!("{what} of {name} was acknowledged and is lost"));
+        let stored = store.get(&ann(), &id(name)).await.unwrap();
+        let stored =
+            stored.unwrap_or_else(|| panic!("{what} of {name} was acknowledged and is lost"));
         let has_message = messages.iter().any(|(_, message)| message.id == *name);
         assert_eq!(
-            kept.status == Status::Succeeded,
+            stored.status == Status::Succeeded,
             has_message,
             "{name}: an end and its message come together"
         );

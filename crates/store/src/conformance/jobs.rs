@@ -46,9 +46,9 @@ pub async fn a_known_id_returns_its_record(store: Arc<dyn Store>) {
 
     let second = store.insert(full_spec("a")).await.unwrap();
 
-    let kept = get(&*store, "a").await;
-    assert_eq!((&kept.spec, kept.attempt), (&spec("a"), 1));
-    assert_eq!(second, Inserted::Known(Box::new(kept)));
+    let stored = get(&*store, "a").await;
+    assert_eq!((&stored.spec, stored.attempt), (&spec("a"), 1));
+    assert_eq!(second, Inserted::Known(Box::new(stored)));
 }
 
 /// A new job may replace a finished one with the same id, and no other.
@@ -95,9 +95,9 @@ pub async fn begin_counts_the_attempts(store: Arc<dyn Store>) {
     assert_eq!(store.begin(&ann(), &id("a"), at(1)).await.unwrap(), Some(1));
     assert_eq!(store.begin(&ann(), &id("a"), at(2)).await.unwrap(), Some(2));
 
-    let kept = get(&*store, "a").await;
+    let stored = get(&*store, "a").await;
     assert_eq!(
-        (kept.status, kept.attempt, kept.started_at),
+        (stored.status, stored.attempt, stored.started_at),
         (Status::Processing, 2, Some(at(2)))
     );
 }
@@ -118,13 +118,13 @@ pub async fn every_field_of_a_completion_is_stored(store: Arc<dyn Store>) {
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     assert!(store.finish(finish("a", 1, 2)).await.unwrap());
 
-    let kept = get(&*store, "a").await;
+    let stored = get(&*store, "a").await;
     assert_eq!(
-        (kept.status, kept.started_at),
+        (stored.status, stored.started_at),
         (Status::Succeeded, Some(at(1)))
     );
     assert_eq!(
-        (kept.spec, kept.completion),
+        (stored.spec, stored.completion),
         (full_spec("a"), Some(completion(2)))
     );
 }
@@ -141,9 +141,9 @@ pub async fn finish_can_record_the_begin(store: Arc<dyn Store>) {
     assert!(!store.finish(began(0)).await.unwrap());
     assert!(store.finish(began(1)).await.unwrap());
 
-    let kept = get(&*store, "a").await;
+    let stored = get(&*store, "a").await;
     assert_eq!(
-        (kept.attempt, kept.started_at, kept.status),
+        (stored.attempt, stored.started_at, stored.status),
         (2, Some(at(2)), Status::Succeeded)
     );
 }
@@ -166,9 +166,9 @@ pub async fn every_terminal_status_is_stored(store: Arc<dyn Store>) {
         end.completion.metrics.clear();
         assert!(store.finish(end.clone()).await.unwrap());
 
-        let kept = get(&*store, &name).await;
+        let stored = get(&*store, &name).await;
         assert_eq!(
-            (kept.status, kept.completion),
+            (stored.status, stored.completion),
             (status, Some(end.completion))
         );
     }
@@ -179,9 +179,9 @@ pub async fn a_queued_job_is_finished_by_attempt_zero(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     assert!(store.finish(finish("a", 0, 1)).await.unwrap());
 
-    let kept = get(&*store, "a").await;
+    let stored = get(&*store, "a").await;
     assert_eq!(
-        (kept.status, kept.attempt, kept.started_at),
+        (stored.status, stored.attempt, stored.started_at),
         (Status::Succeeded, 0, None)
     );
 }
@@ -211,8 +211,8 @@ pub async fn a_cancel_request_is_stored(store: Arc<dyn Store>) {
 /// Only the latest attempt can finish the job.
 pub async fn an_old_attempt_cannot_finish_the_job(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
-    for moment in [1, 2] {
-        store.begin(&ann(), &id("a"), at(moment)).await.unwrap();
+    for micros in [1, 2] {
+        store.begin(&ann(), &id("a"), at(micros)).await.unwrap();
     }
     for attempt in [0, 1, 3] {
         assert!(
@@ -268,8 +268,11 @@ pub async fn any_text_is_stored(store: Arc<dyn Store>) {
         .insert(strange.to_owned(), strange.into());
     store.finish(end.clone()).await.unwrap();
 
-    let kept = get(&*store, job.id.as_str()).await;
-    assert_eq!((kept.spec, kept.completion), (job, Some(end.completion)));
+    let stored = get(&*store, job.id.as_str()).await;
+    assert_eq!(
+        (stored.spec, stored.completion),
+        (job, Some(end.completion))
+    );
 }
 
 /// Large inputs and outputs, byte for byte.
@@ -290,7 +293,7 @@ pub async fn ten_mebibytes_are_stored(store: Arc<dyn Store>) {
     end.completion.logs = "line\n".repeat(1 << 20);
     store.finish(end.clone()).await.unwrap();
 
-    let kept = get(&*store, "a").await;
-    assert!(kept.spec.input == large, "the input");
-    assert!(kept.completion == Some(end.completion), "the completion");
+    let stored = get(&*store, "a").await;
+    assert!(stored.spec.input == large, "the input");
+    assert!(stored.completion == Some(end.completion), "the completion");
 }

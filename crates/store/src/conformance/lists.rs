@@ -33,8 +33,8 @@ fn down(newest: i64, oldest: i64) -> Vec<String> {
 
 /// Sorted by creation time, then by order of acceptance.
 pub async fn newest_come_first(store: Arc<dyn Store>) {
-    for (name, moment) in [("b", 5), ("a", 9), ("c", 5), ("d", 1)] {
-        store.insert(spec_at(name, moment)).await.unwrap();
+    for (name, micros) in [("b", 5), ("a", 9), ("c", 5), ("d", 1)] {
+        store.insert(spec_at(name, micros)).await.unwrap();
     }
     store.finish(finish("c", 0, 20)).await.unwrap();
 
@@ -336,7 +336,7 @@ pub async fn summaries_of_recent_jobs_of_all_accounts(store: Arc<dyn Store>) {
             .unwrap(),
         all[..1]
     );
-    for (wanted, expected) in [
+    for (filter, expected) in [
         (
             JobFilter {
                 account: Some(Account::ANONYMOUS),
@@ -370,13 +370,13 @@ pub async fn summaries_of_recent_jobs_of_all_accounts(store: Arc<dyn Store>) {
             store
                 .recent(JobFilter {
                     limit: 10,
-                    ..wanted.clone()
+                    ..filter.clone()
                 })
                 .await
                 .unwrap(),
             expected,
-            "{wanted:?}"
+            "{filter:?}"
         );
-        assert!(all.iter().filter(|job| wanted.matches(job)).eq(expected));
+        assert!(all.iter().filter(|job| filter.matches(job)).eq(expected));
     }
 }

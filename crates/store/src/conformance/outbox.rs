@@ -69,7 +69,7 @@ pub async fn messages_come_in_the_order_of_their_insertion(store: Arc<dyn Store>
         ["first", "second"]
     );
 
-    store.record_attempt("first", taken(40)).await.unwrap();
+    store.record_attempt("first", delivered(40)).await.unwrap();
     store
         .record_attempt("second", SendOutcome::Retry(at(45)))
         .await
@@ -89,9 +89,9 @@ pub async fn messages_come_in_the_order_of_their_insertion(store: Arc<dyn Store>
     );
 }
 
-fn taken(moment: i64) -> SendOutcome {
+fn delivered(micros: i64) -> SendOutcome {
     SendOutcome::Settled(Settlement {
-        at: at(moment),
+        at: at(micros),
         given_up: None,
     })
 }
@@ -101,13 +101,13 @@ pub async fn a_settled_message_is_not_pending(store: Arc<dyn Store>) {
     end_with(&*store, "msg_1", "a", 5).await;
     end_with(&*store, "msg_2", "b", 6).await;
 
-    store.record_attempt("msg_1", taken(8)).await.unwrap();
-    store.record_attempt("msg_1", taken(9)).await.unwrap();
+    store.record_attempt("msg_1", delivered(8)).await.unwrap();
+    store.record_attempt("msg_1", delivered(9)).await.unwrap();
     store
         .record_attempt("msg_1", SendOutcome::Retry(at(9)))
         .await
         .unwrap();
-    store.record_attempt("msg_0", taken(9)).await.unwrap();
+    store.record_attempt("msg_0", delivered(9)).await.unwrap();
     assert_eq!(ids(&*store, 10).await, ["msg_2"]);
 }
 
@@ -120,7 +120,7 @@ pub async fn settled_messages_are_listed(store: Arc<dyn Store>) {
         .record_attempt("msg_a", SendOutcome::Retry(at(7)))
         .await
         .unwrap();
-    store.record_attempt("msg_a", taken(8)).await.unwrap();
+    store.record_attempt("msg_a", delivered(8)).await.unwrap();
     let lost = Settlement {
         at: at(9),
         given_up: Some("connection refused".to_owned()),
@@ -169,7 +169,7 @@ pub async fn a_settled_message_can_be_reopened(store: Arc<dyn Store>) {
         store.reopen_message("msg_1", None, at(9)).await.unwrap(),
         Reopened::StillToBeSent
     );
-    store.record_attempt("msg_1", taken(8)).await.unwrap();
+    store.record_attempt("msg_1", delivered(8)).await.unwrap();
 
     assert_eq!(
         store.reopen_message("msg_2", None, at(9)).await.unwrap(),
@@ -203,10 +203,10 @@ pub async fn a_settled_message_can_be_reopened(store: Arc<dyn Store>) {
 
 /// After their retention, or when the data of their job is removed.
 pub async fn settled_messages_are_deleted(store: Arc<dyn Store>) {
-    for (name, moment) in [("a", 10), ("b", 20)] {
+    for (name, micros) in [("a", 10), ("b", 20)] {
         end_with(&*store, &format!("msg_{name}"), name, 5).await;
         store
-            .record_attempt(&format!("msg_{name}"), taken(moment))
+            .record_attempt(&format!("msg_{name}"), delivered(micros))
             .await
             .unwrap();
     }
@@ -217,7 +217,7 @@ pub async fn settled_messages_are_deleted(store: Arc<dyn Store>) {
         ["msg_b"]
     );
     end_with(&*store, "msg_c", "c", 5).await;
-    store.record_attempt("msg_c", taken(30)).await.unwrap();
+    store.record_attempt("msg_c", delivered(30)).await.unwrap();
     store.remove_data(at(100), 10).await.unwrap();
     assert_eq!(
         store.reopen_message("msg_c", None, at(9)).await.unwrap(),

@@ -23,14 +23,14 @@ pub async fn one_id_from_many_callers_is_new_once(store: Arc<dyn Store>) {
             callers.spawn(async move { store.insert(spec).await.unwrap() });
         }
         let answers = callers.join_all().await;
-        let kept = get(&*store, &format!("{round}")).await;
+        let stored = get(&*store, &format!("{round}")).await;
         let new = answers
             .iter()
             .filter(|answer| **answer == Inserted::New)
             .count();
         let known = answers
             .iter()
-            .filter(|answer| **answer == Inserted::Known(Box::new(kept.clone())))
+            .filter(|answer| **answer == Inserted::Known(Box::new(stored.clone())))
             .count();
         assert_eq!((new, known), (1, 15));
     }
@@ -57,9 +57,9 @@ pub async fn one_of_many_ends_succeeds(store: Arc<dyn Store>) {
         let [winner] = winners[..] else {
             panic!("{winners:?} won")
         };
-        let kept = get(&*store, &name).await;
-        assert_eq!(kept.completion, Some(completion(winner)));
-        assert_eq!(kept.status == Status::Canceled, winner % 2 == 1);
+        let stored = get(&*store, &name).await;
+        assert_eq!(stored.completion, Some(completion(winner)));
+        assert_eq!(stored.status == Status::Canceled, winner % 2 == 1);
         let messages = store.pending_messages(0, 1000).await.unwrap();
         let about: Vec<_> = messages
             .iter()
@@ -125,8 +125,8 @@ pub async fn one_of_many_new_documents_is_stored(documents: Arc<dyn Documents>) 
         });
     }
     let answers = callers.join_all().await;
-    let kept = documents.fetch("namespace", "name").await.unwrap().unwrap();
-    assert!(answers.iter().all(|answer| *answer == kept));
+    let stored = documents.fetch("namespace", "name").await.unwrap().unwrap();
+    assert!(answers.iter().all(|answer| *answer == stored));
 }
 
 /// Every one of many concurrent read-change-swap cycles has an effect.

@@ -24,8 +24,8 @@ pub(super) fn put_new(
     name: &str,
     json: &Bytes,
 ) -> Result<Bytes, DbError> {
-    if let Some(kept) = fetch(conn, namespace, name)? {
-        return Ok(kept);
+    if let Some(stored) = fetch(conn, namespace, name)? {
+        return Ok(stored);
     }
     put(conn, namespace, name, json)?;
     Ok(json.clone())

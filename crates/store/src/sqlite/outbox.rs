@@ -96,11 +96,11 @@ pub(super) fn settled(
         job.map(JobId::as_str),
         jobs::count(limit)
     ])?;
-    let mut letters = Vec::new();
+    let mut messages = Vec::new();
     while let Some(row) = found.next()? {
-        letters.push(settled_message(row)?);
+        messages.push(settled_message(row)?);
     }
-    Ok(letters)
+    Ok(messages)
 }
 
 fn settled_message(row: &Row<'_>) -> Result<SettledMessage, DbError> {

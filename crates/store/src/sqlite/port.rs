@@ -71,9 +71,9 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn recent(&self, wanted: JobFilter) -> Result<Vec<JobSummary>, StoreError> {
+    async fn recent(&self, filter: JobFilter) -> Result<Vec<JobSummary>, StoreError> {
         self.readers
-            .read(move |conn| summaries::recent(conn, &wanted))
+            .read(move |conn| summaries::recent(conn, &filter))
             .await
     }
 

@@ -15,19 +15,19 @@ const RECENT: &str = "SELECT id, account, kind, model, version, deployment, face
        AND (?4 = ',' OR instr(?4, ',' || status || ',') > 0)
      ORDER BY number DESC LIMIT ?5";
 
-pub(super) fn recent(conn: &Connection, wanted: &JobFilter) -> Result<Vec<JobSummary>, DbError> {
-    let statuses = wanted.statuses.iter().fold(",".to_owned(), |all, status| {
+pub(super) fn recent(conn: &Connection, filter: &JobFilter) -> Result<Vec<JobSummary>, DbError> {
+    let statuses = filter.statuses.iter().fold(",".to_owned(), |all, status| {
         all + columns::status_text(*status) + ","
     });
-    let account = wanted.account.as_ref().map(columns::account_text);
-    let id = wanted.id.as_ref().map(JobId::as_str);
+    let account = filter.account.as_ref().map(columns::account_text);
+    let id = filter.id.as_ref().map(JobId::as_str);
     let mut statement = conn.prepare_cached(RECENT)?;
     let mut found = statement.query(params![
         account,
         id,
-        wanted.model,
+        filter.model,
         statuses,
-        jobs::count(wanted.limit)
+        jobs::count(filter.limit)
     ])?;
     let mut summaries = Vec::new();
     while let Some(row) = found.next()? {

@@ -120,11 +120,11 @@ fn a_foreign_file_is_not_changed() {
         open(foreign.path()),
         Err(StoreOpenError::Foreign { .. })
     ));
-    let kept: u32 = Connection::open(&file)
+    let value: u32 = Connection::open(&file)
         .unwrap()
         .query_row("SELECT a FROM mine", [], |row| row.get(0))
         .unwrap();
-    assert_eq!(kept, 1);
+    assert_eq!(value, 1);
 }
 
 #[test]

@@ -23,18 +23,18 @@ async fn a_full_store_reports_it_and_works_again_after_space_is_freed() {
         ..SqliteOptions::default()
     });
     store.insert(spec("small")).await.unwrap();
-    let mut kept = 0;
+    let mut stored = 0;
     let refused = loop {
-        match store.insert(large(&format!("{kept}"), 1 << 20)).await {
+        match store.insert(large(&format!("{stored}"), 1 << 20)).await {
             Ok(inserted) => assert_eq!(inserted, Inserted::New),
             Err(refused) => break refused,
         }
-        kept += 1;
+        stored += 1;
     };
     assert!(matches!(refused, StoreError::Full(_)), "{refused}");
-    assert!(kept >= 2, "{kept} were kept");
+    assert!(stored >= 2, "{stored} were stored");
     assert_eq!(
-        store.get(&ann(), &id(&format!("{kept}"))).await.unwrap(),
+        store.get(&ann(), &id(&format!("{stored}"))).await.unwrap(),
         None,
         "a refused insert leaves nothing"
     );
