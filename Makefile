@@ -39,7 +39,7 @@ test-python: $(VENV)/tools native ## Run the tests of the Python package
 	PYTHONPATH=python $(VENV)/bin/python -m pytest python/tests -q
 
 # Three processes on two cores, because many tests wait for a timeout of the server.
-test-product: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/installed $(NODE_RUNPOD)/installed native ## Test the program as users run it, next to the real Cog and Runpod
+test-product: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/installed $(NODE_RUNPOD)/installed planted-bugs native ## Test the program as users run it, next to the real Cog and Runpod
 	scripts/apt.sh libfaketime
 	$(VENV)/bin/python -m pytest tests -q -n 3 --dist worksteal
 
@@ -48,6 +48,15 @@ native: ## Build the program and the Python extension for this checkout
 	cp target/debug/lib_native.so python/tidegate/_native.abi3.so.new
 	mv python/tidegate/_native.abi3.so.new python/tidegate/_native.abi3.so
 .PHONY: native
+
+# The program with the planted bugs that the torture program must find. `native` then restores the
+# ordinary program in target/debug; its crates are compiled already.
+planted-bugs: native
+	$(BUILD) --features tidegate/planted-bugs
+	mkdir -p target/planted-bugs
+	cp target/debug/tidegate target/planted-bugs/tidegate
+	$(BUILD)
+.PHONY: planted-bugs
 
 check: $(VENV)/tools native ## Formatting, lints, licences, types, names, language
 	cargo fmt --all --check

@@ -31,6 +31,11 @@ def tidegate_bin() -> Path:
     return _path_from_env("TIDEGATE_BIN", "target/debug/tidegate")
 
 
+def planted_bugs_bin() -> Path:
+    """The program with planted bugs; see docs/torture.md."""
+    return _path_from_env("TIDEGATE_PLANTED_BUGS_BIN", "target/planted-bugs/tidegate")
+
+
 def shim_python() -> Path:
     """A Python without the `cog` package: `import cog` finds tidegate's shim."""
     return _path_from_env("TIDEGATE_TEST_PYTHON", ".venv/bin/python")

@@ -7,11 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from environment import ROOT, shim_python, tidegate_bin
+from environment import ROOT, planted_bugs_bin, shim_python, tidegate_bin
 
 
 def run_torture(*arguments: str, logs: Path | None = None) -> subprocess.CompletedProcess[str]:
-    where = ["--server", str(tidegate_bin()), "--logs", str(logs)] if logs else []
+    binary = planted_bugs_bin() if "--plant" in arguments else tidegate_bin()
+    where = ["--server", str(binary), "--logs", str(logs)] if logs else []
     return subprocess.run(
         [sys.executable, "-m", "torture", *where, *arguments],
         cwd=ROOT,

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-use crate::planted::{Planted, planted};
+use crate::planted;
 
 /// Somebody in a line who belongs to an owner.
 pub trait HasOwner {
@@ -77,19 +77,13 @@ impl<W: HasOwner> FairQueue<W> {
     /// The first who is still there, of the owner whose turn it is. Who is not leaves, and takes no turn.
     pub fn pop_where(&mut self, is_there: impl Fn(&W) -> bool) -> Option<W> {
         loop {
-            let owner = if planted(Planted::Unfair) {
-                self.turns.pop_back()?
-            } else {
-                self.turns.pop_front()?
-            };
+            planted!(Unfair, self.turns.rotate_right(self.turns.len().min(1)));
+            let owner = self.turns.pop_front()?;
             let line = self.lines.get_mut(&owner)?;
             let before = line.len();
             let next = || {
-                if planted(Planted::Overtaking) {
-                    line.pop_back()
-                } else {
-                    line.pop_front()
-                }
+                planted!(Overtaking, line.rotate_right(line.len().min(1)));
+                line.pop_front()
             };
             let present = std::iter::from_fn(next).find(&is_there);
             self.len -= before - line.len();

@@ -1,69 +1,137 @@
-//! Bugs on purpose: the torture program is worth something only if it finds them.
+//! Planted bugs: deliberate faults that prove that the torture program finds them.
 //!
-//! They exist in unoptimised builds alone, where `TIDEGATE_PLANT=name` switches one on. In a release
-//! every question here is answered with a constant `false`, and nothing is left of them. This is the
-//! one place of the room that looks at the environment.
+//! They exist only in builds with the feature `planted-bugs`, where [`enable`] switches one on. Without
+//! the feature, [`planted!`](crate::planted!) expands to nothing.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+#[cfg(feature = "planted-bugs")]
+mod enabled {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// A bug that can be switched on.
+    use bytes::Bytes;
+
+    use super::Planted;
+
+    static ENABLED: OnceLock<Planted> = OnceLock::new();
+
+    /// Enables the bug with this name for the rest of the process; `false` when there is none.
+    pub fn enable(name: &str) -> bool {
+        let bug = Planted::ALL.iter().find(|(known, _)| *known == name);
+        bug.is_some_and(|(_, bug)| ENABLED.set(*bug).is_ok())
+    }
+
+    /// Whether this bug is enabled.
+    pub fn is_enabled(bug: Planted) -> bool {
+        ENABLED.get() == Some(&bug)
+    }
+
+    /// True at every third call, if this bug is enabled.
+    pub fn is_enabled_sometimes(bug: Planted) -> bool {
+        static CALLS: AtomicUsize = AtomicUsize::new(1);
+        is_enabled(bug) && CALLS.fetch_add(1, Ordering::Relaxed).is_multiple_of(3)
+    }
+
+    /// The bytes of the previous call; those of this one if it is the first.
+    pub fn previous(current: Bytes) -> Bytes {
+        static PREVIOUS: Mutex<Option<Bytes>> = Mutex::new(None);
+        let mut previous = PREVIOUS.lock().unwrap_or_else(PoisonError::into_inner);
+        previous.replace(current.clone()).unwrap_or(current)
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+pub use enabled::{enable, is_enabled, is_enabled_sometimes, previous};
+
+/// Runs a statement, or replaces a local variable, when a planted bug is enabled:
+///
+/// ```ignore
+/// planted!(LostMessage, continue);
+/// planted!(RepeatedPut, let on_duplicate = OnDuplicateId::Refuse);
+/// planted!(sometimes LostWebhook, return Ok(()));
+/// ```
+///
+/// With `sometimes`, every third time. Expands to nothing without the feature `planted-bugs`.
+#[cfg(feature = "planted-bugs")]
+#[macro_export]
+macro_rules! planted {
+    (sometimes $bug:ident, let $name:ident = $value:expr) => {
+        let $name = if $crate::planted::is_enabled_sometimes($crate::planted::Planted::$bug) { $value } else { $name };
+    };
+    (sometimes $bug:ident, $($statement:tt)+) => {
+        if $crate::planted::is_enabled_sometimes($crate::planted::Planted::$bug) { $($statement)+; }
+    };
+    ($bug:ident, let $name:ident = $value:expr) => {
+        let $name = if $crate::planted::is_enabled($crate::planted::Planted::$bug) { $value } else { $name };
+    };
+    ($bug:ident, $($statement:tt)+) => {
+        if $crate::planted::is_enabled($crate::planted::Planted::$bug) { $($statement)+; }
+    };
+}
+
+/// Expands to nothing: this build has no planted bugs.
+#[cfg(not(feature = "planted-bugs"))]
+#[macro_export]
+macro_rules! planted {
+    ($($planted:tt)*) => {};
+}
+
+/// A bug that can be enabled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
-    /// The slot of a job that failed is not given back.
+    /// The slot of a job that failed is not released.
     LeakedPermit,
-    /// The last webhook of a job is sometimes not sent.
+    /// The terminal webhook of a job is sometimes not sent.
     LostWebhook,
-    /// The message about the first value tells the end already, if that has come.
+    /// The webhook of the first output value shows the end, if the job has ended by then.
     EarlyEnd,
-    /// Who looks a finished job up is sometimes told that it still runs.
+    /// A lookup of an ended job sometimes shows it as running.
     StaleState,
     /// A cancel is acknowledged and not passed on.
     DeafCancel,
-    /// A repeated `PUT` runs again.
+    /// A repeated `PUT` runs the job again.
     RepeatedPut,
-    /// Log lines are given to the next job that prints.
+    /// Log lines are attributed to the next job that prints.
     ForeignLogs,
-    /// A job is answered with the output of the one before.
+    /// A job returns the output of the previous one.
     ForeignOutput,
     /// A job that failed is sometimes reported as succeeded.
     FalseSuccess,
     /// A job is sometimes accepted and never run.
     ForgottenJob,
-    /// Ids that the server makes come again.
+    /// Ids that the server generates repeat.
     RepeatedId,
     /// The health check waits while jobs run.
     SlowHealth,
-    /// A child gets more jobs at once than it should.
+    /// A child gets more concurrent jobs than it should.
     ExtraSlot,
-    /// A chunk of a stream is left out.
+    /// A value of a stream is dropped.
     LostChunk,
-    /// The last in the line is the first to be served.
+    /// The queue of an account is served last in, first out.
     Overtaking,
-    /// The account that came last has its turn first, again and again.
+    /// The account that joined the queue last is always served first.
     Unfair,
-    /// Looking a canceled job up shows another end.
+    /// A lookup of a canceled job shows another end.
     TwoEnds,
-    /// Every job leaves a descriptor open.
+    /// Every job leaks a file descriptor.
     LeakedDescriptor,
     /// A child that died is not replaced.
     NotReplaced,
-    /// A job is accepted without being written down.
-    UnwrittenJob,
-    /// What a killed server was about to tell is not told by the next one.
-    LostLetter,
-    /// A message that is sent again after a restart gets another id.
-    AnotherLetter,
-    /// What waited when the server was killed waits in another order then.
+    /// A job is accepted without being recorded.
+    UnrecordedJob,
+    /// The pending webhooks of a killed server are not sent by the next one.
+    LostMessage,
+    /// A webhook that is sent again after a restart gets another id.
+    NewMessageId,
+    /// The jobs that waited when the server was killed are resumed in another order.
     MixedQueue,
-    /// That a job was canceled is told and not written down.
+    /// A cancel is acknowledged and not recorded.
     ForgottenCancel,
-    /// A job whose input waited in the store gets that of the one before.
+    /// A job whose input was reloaded from the store gets that of the previous one.
     ForeignInput,
 }
 
 impl Planted {
-    /// All of them, with the names that switch them on.
+    /// All bugs, with the names that enable them.
     pub const ALL: [(&'static str, Self); 25] = [
         ("leaked-permit", Self::LeakedPermit),
         ("lost-webhook", Self::LostWebhook),
@@ -84,48 +152,11 @@ impl Planted {
         ("two-ends", Self::TwoEnds),
         ("leaked-descriptor", Self::LeakedDescriptor),
         ("not-replaced", Self::NotReplaced),
-        ("unwritten-job", Self::UnwrittenJob),
-        ("lost-letter", Self::LostLetter),
-        ("another-letter", Self::AnotherLetter),
+        ("unrecorded-job", Self::UnrecordedJob),
+        ("lost-message", Self::LostMessage),
+        ("new-message-id", Self::NewMessageId),
         ("mixed-queue", Self::MixedQueue),
         ("forgotten-cancel", Self::ForgottenCancel),
         ("foreign-input", Self::ForeignInput),
     ];
-}
-
-/// Whether this bug is switched on.
-#[inline]
-pub fn planted(bug: Planted) -> bool {
-    cfg!(debug_assertions) && chosen() == Some(bug)
-}
-
-/// Every third time, if this bug is switched on.
-#[inline]
-pub fn planted_now_and_then(bug: Planted) -> bool {
-    static ASKED: AtomicUsize = AtomicUsize::new(1);
-    planted(bug) && ASKED.fetch_add(1, Ordering::Relaxed).is_multiple_of(3)
-}
-
-/// The text of whoever came before, if this bug is switched on and somebody did.
-#[inline]
-pub fn the_one_before(bug: Planted, mine: &str) -> Option<String> {
-    static BEFORE: Mutex<Option<String>> = Mutex::new(None);
-    if !planted(bug) {
-        return None;
-    }
-    BEFORE
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .replace(mine.to_owned())
-}
-
-fn chosen() -> Option<Planted> {
-    static CHOSEN: OnceLock<Option<Planted>> = OnceLock::new();
-    *CHOSEN.get_or_init(|| {
-        let name = std::env::var("TIDEGATE_PLANT").ok()?;
-        Planted::ALL
-            .iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, bug)| *bug)
-    })
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tidegate_core::chain;
-use tidegate_core::planted::{Planted, planted};
+use tidegate_core::planted;
 use tidegate_core::pool_status::DeathCause;
 use tidegate_ipc::control::{ControlResponse, HealthcheckStatus};
 use tokio::time::Instant;
@@ -126,8 +126,10 @@ pub(crate) async fn supervise(shared: Arc<RuntimeShared>, child_number: usize) {
         }
         shared.state.died(cause);
         strikes = if is_strike { strikes + 1 } else { 0 };
-        let pause = match respawn_decision(shared.launch.respawn, strikes) {
-            RespawnDecision::Respawn(pause) if !planted(Planted::NotReplaced) => {
+        let decision = respawn_decision(shared.launch.respawn, strikes);
+        planted!(NotReplaced, let decision = RespawnDecision::GiveUp);
+        let pause = match decision {
+            RespawnDecision::Respawn(pause) => {
                 shared.state.starting(child_number, &reason);
                 shared.observer.phase(
                     child_number,
@@ -142,7 +144,7 @@ pub(crate) async fn supervise(shared: Arc<RuntimeShared>, child_number: usize) {
                 mark_defunct(&shared, child_number, &reason);
                 pause
             }
-            RespawnDecision::Respawn(_) | RespawnDecision::GiveUp => {
+            RespawnDecision::GiveUp => {
                 return mark_defunct(&shared, child_number, &reason);
             }
         };

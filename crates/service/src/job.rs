@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use tidegate_core::planted::{Planted, planted};
+use tidegate_core::planted;
 use tidegate_core::policy::{InterimOutput, JobPolicies};
 use tidegate_core::record::{Api, JobSummary, Target, WebhookSpec};
 use tidegate_core::remote::RemoteFacts;
@@ -243,7 +243,9 @@ impl Job {
     pub(crate) fn snapshot_at(&self, outputs: usize, logs: usize) -> Snapshot {
         self.with(|state| {
             let mut then = self.picture(state, outputs, logs);
-            if state.status.is_terminal() && !(planted(Planted::EarlyEnd) && outputs == 1) {
+            let is_ended = state.status.is_terminal();
+            planted!(EarlyEnd, let is_ended = is_ended && outputs != 1);
+            if is_ended {
                 then.status = Status::Processing;
                 then.predict_time = None;
                 then.error = None;

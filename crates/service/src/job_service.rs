@@ -11,7 +11,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use tidegate_core::health::{Health, HealthReport};
-use tidegate_core::planted::{Planted, planted};
+use tidegate_core::planted;
 use tidegate_core::port::Executor;
 use tidegate_core::queue::QueueName;
 use tidegate_core::record::{DeploymentRef, JobRecord, Target};
@@ -278,8 +278,8 @@ impl JobService {
     /// run the job again. Returns whether the job was running.
     pub async fn cancel(&self, account: &Account, id: &JobId) -> bool {
         let running = self.request_stop(account, id);
+        planted!(ForgottenCancel, return running);
         if running
-            && !planted(Planted::ForgottenCancel)
             && let Some(store) = self.store()
             && let Err(error) = store.ask_cancel(account, id).await
         {
@@ -293,11 +293,8 @@ impl JobService {
         let Some(job) = self.shared().registry.get(account, id) else {
             return false;
         };
-        let running = if planted(Planted::DeafCancel) {
-            !job.status().is_terminal()
-        } else {
-            job.cancel()
-        };
+        planted!(DeafCancel, return !job.status().is_terminal());
+        let running = job.cancel();
         if running {
             audit::canceled(&job);
             self.wake(&job);
@@ -383,9 +380,12 @@ impl JobService {
 
     /// The model's health, including the result of its own health check.
     pub async fn health(&self) -> HealthReport {
-        if planted(Planted::SlowHealth) && !self.shared().registry.running().is_empty() {
-            tokio::time::sleep(Duration::from_secs(2)).await;
-        }
+        planted!(
+            SlowHealth,
+            if !self.shared().registry.running().is_empty() {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+        );
         self.model.executor.check().await
     }
 

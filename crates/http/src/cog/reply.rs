@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use tidegate_core::health::Health;
 use tidegate_core::id::InvalidJobId;
 use tidegate_core::meter::MetricLabel;
-use tidegate_core::planted::{Planted, planted, planted_now_and_then};
+use tidegate_core::planted;
 use tidegate_core::refusal::{FieldError, Rule};
 use tidegate_core::{JobId, JobKind, Refusal, Status};
 use tidegate_service::Snapshot;
@@ -64,11 +64,9 @@ pub(super) fn details(job: &Snapshot) -> Response {
         "started_at",
         job.started_at.map(super::health::timestamp).as_deref(),
     );
-    let status = match job.status {
-        Status::Canceled if planted(Planted::TwoEnds) => Status::Failed,
-        Status::Succeeded if planted_now_and_then(Planted::StaleState) => Status::Processing,
-        status => status,
-    };
+    let status = job.status;
+    planted!(TwoEnds, let status = if status == Status::Canceled { Status::Failed } else { status });
+    planted!(sometimes StaleState, let status = if status == Status::Succeeded { Status::Processing } else { status });
     json(
         StatusCode::OK,
         body.field("status", status_name(status)).finish(),

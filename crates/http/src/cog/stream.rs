@@ -7,7 +7,7 @@ use axum::response::Response;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream;
 use serde::Serialize;
-use tidegate_core::planted::{Planted, planted};
+use tidegate_core::planted;
 use tidegate_core::{JobId, MetricMode};
 use tidegate_service::{Job, StreamBatch, StreamEvent, StreamReader};
 
@@ -61,6 +61,12 @@ fn render(mut events: Vec<StreamEvent>, job: &Job, view: &CrossApiView) -> Vec<S
 pub(super) fn frames(job: &JobId, events: &[StreamEvent], result: impl Fn() -> Bytes) -> Bytes {
     let mut out = BytesMut::with_capacity(64 * events.len());
     for event in events {
+        planted!(
+            LostChunk,
+            if matches!(event, StreamEvent::Output { index: 1, .. }) {
+                continue;
+            }
+        );
         match event {
             StreamEvent::Start => frame(
                 &mut out,
@@ -70,7 +76,6 @@ pub(super) fn frames(job: &JobId, events: &[StreamEvent], result: impl Fn() -> B
                     status: "processing",
                 },
             ),
-            StreamEvent::Output { index: 1, .. } if planted(Planted::LostChunk) => {}
             StreamEvent::Output { index, chunk } => {
                 out.put_slice(b"event: output\ndata: {\"chunk\":");
                 put_one_line(&mut out, chunk);

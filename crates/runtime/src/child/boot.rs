@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tidegate_core::LogSource;
-use tidegate_core::planted::{Planted, planted};
+use tidegate_core::planted;
 use tidegate_ipc::control::{ChildInit, ControlRequest, ControlResponse, Fatal, Ready};
 use tidegate_ipc::slot::WireLogSource;
 use tokio::net::UnixListener;
@@ -145,15 +145,15 @@ impl BootContext<'_> {
 
     fn init(&self, socket: &std::path::Path) -> ChildInit {
         let launch = self.launch;
+        let num_slots = launch.slots;
+        planted!(ExtraSlot, let num_slots = num_slots.map(|slots| slots + 1));
         ChildInit {
             model_dir: launch.model_dir.to_string_lossy().into_owned(),
             predictor_ref: launch.predictor_ref.clone(),
             train_ref: launch.train_ref.clone(),
             mode: launch.mode,
             max_slots: launch.max_slots,
-            num_slots: launch
-                .slots
-                .map(|slots| slots + u32::from(planted(Planted::ExtraSlot))),
+            num_slots,
             socket: socket.to_string_lossy().into_owned(),
             limits: launch.limits,
         }

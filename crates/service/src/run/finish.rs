@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tidegate_core::planted::{Planted, planted_now_and_then};
+use tidegate_core::planted;
 use tidegate_core::store::StoreError;
 
 use super::recorder::{FinishResult, JobRecorder, OnStoreError};
@@ -70,8 +70,10 @@ impl JobService {
             .finished(job.api(), job.kind(), end.status, end.ran);
         job.end(end);
         registry.retire(&job);
+        planted!(sometimes LostWebhook, if matches!(webhook, TerminalWebhook::Sender(Some(_))) {
+            return Ok(());
+        });
         match webhook {
-            TerminalWebhook::Sender(Some(_)) if planted_now_and_then(Planted::LostWebhook) => {}
             TerminalWebhook::Sender(Some(sender)) => sender.completed(message),
             TerminalWebhook::Sender(None) => {}
             TerminalWebhook::Outbox => {

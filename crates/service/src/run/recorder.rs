@@ -10,10 +10,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tidegate_core::planted::{Planted, planted};
+use tidegate_core::chain;
+use tidegate_core::planted;
 use tidegate_core::record::{Completion, OutboxMessage};
 use tidegate_core::store::{JobFinish, Store, StoreError};
-use tidegate_core::{Status, chain};
 use tokio_util::sync::CancellationToken;
 
 use crate::Snapshot;
@@ -154,9 +154,12 @@ impl JobRecorder {
             .webhook
             .as_ref()
             .map(|webhook| outbox_message(webhook, job, &snapshot));
-        if planted(Planted::ForgottenCancel) && end.status == Status::Canceled {
-            return Ok(FinishResult::Committed(message));
-        }
+        planted!(
+            ForgottenCancel,
+            if end.status == tidegate_core::Status::Canceled {
+                return Ok(FinishResult::Committed(message));
+            }
+        );
         let finish = JobFinish {
             account: job.account().clone(),
             id: job.id().clone(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
-use tidegate_core::planted::{Planted, planted};
+use tidegate_core::planted;
 use tidegate_core::policy::{QueueingPolicy, UpdatePolicy};
 use tidegate_core::port::WaitPolicy;
 use tidegate_core::record::{Api, JobRecord, JobSpec, OutboxMessage, Target, WebhookSpec};
@@ -23,7 +23,7 @@ use crate::job_service::JobService;
 use crate::snapshot::TerminalState;
 use crate::submit::{OnDuplicateId, PreparedJob, ResponseMode};
 use crate::waiting::waiting_jobs::FromPreviousRun;
-use crate::webhook::{Webhook, WebhookRenderer, deliver, message_id};
+use crate::webhook::{Webhook, WebhookRenderer, deliver};
 
 /// How many records are read at once.
 const BATCH: usize = 500;
@@ -60,14 +60,12 @@ impl JobService {
         };
         let mut after = 0;
         loop {
-            let mut batch = store.open(after, BATCH).await?;
+            let batch = store.open(after, BATCH).await?;
             let Some((last, _)) = batch.last() else {
                 return Ok(resumed);
             };
             after = *last;
-            if planted(Planted::MixedQueue) {
-                batch.reverse();
-            }
+            planted!(MixedQueue, let batch = batch.into_iter().rev().collect::<Vec<_>>());
             for (_, record) in batch {
                 let service = service_of(&record.spec.target);
                 let terminal = match &service {
@@ -104,17 +102,8 @@ impl JobService {
             };
             after = *last;
             for (_, message) in batch {
-                if planted(Planted::LostLetter) {
-                    continue;
-                }
-                let message = if planted(Planted::AnotherLetter) {
-                    OutboxMessage {
-                        id: message_id(),
-                        ..message
-                    }
-                } else {
-                    message
-                };
+                planted!(LostMessage, continue);
+                planted!(NewMessageId, let message = OutboxMessage { id: crate::webhook::message_id(), ..message });
                 count += 1;
                 let target = Target {
                     model: message.model.clone(),

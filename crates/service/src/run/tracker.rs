@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 use tidegate_core::health::Health;
-use tidegate_core::planted::{Planted, planted, planted_now_and_then, the_one_before};
+use tidegate_core::planted;
 use tidegate_core::port::{Admission, Admitted, BoxFuture, WaitPolicy};
 use tidegate_core::{Event, LogSource, Outcome, OutputValue, Refusal, Work};
 use tokio::sync::oneshot;
@@ -307,12 +307,13 @@ impl Tracker {
                         Ok(output) => self.conclude(output).await,
                         Err(terminal) => terminal,
                     };
-                    if planted(Planted::LeakedPermit)
-                        && matches!(terminal, TerminalState::Failed(_))
-                    {
-                        std::mem::forget(running);
-                        return Some(terminal);
-                    }
+                    planted!(
+                        LeakedPermit,
+                        if matches!(terminal, TerminalState::Failed(_)) {
+                            std::mem::forget(running);
+                            return Some(terminal);
+                        }
+                    );
                     // The slot is free before a client can see the end.
                     drop(running);
                     return Some(terminal);
@@ -322,7 +323,7 @@ impl Tracker {
     }
 
     fn log(&mut self, source: LogSource, text: String) {
-        let text = the_one_before(Planted::ForeignLogs, &text).unwrap_or(text);
+        planted!(ForeignLogs, let text = String::from_utf8_lossy(&tidegate_core::planted::previous(text.into())).into_owned());
         tracing::info!(target: "model", job = %self.job.id(), "{}", text.trim_end());
         let mark = self.job.log(source, &text);
         if let Some(webhook) = &mut self.webhook {
@@ -332,6 +333,9 @@ impl Tracker {
 
     /// The value that the model returned, or how else it ended.
     async fn final_output(&mut self, outcome: Outcome) -> Result<Option<Bytes>, TerminalState> {
+        planted!(sometimes FalseSuccess, if matches!(outcome, Outcome::Failed { .. }) {
+            return Ok(None);
+        });
         match outcome {
             Outcome::Succeeded { output: None } => Ok(None),
             Outcome::Succeeded {
@@ -340,7 +344,6 @@ impl Tracker {
                 let output = self.publish_files(value).await;
                 output.map(Some).map_err(TerminalState::Failed)
             }
-            Outcome::Failed { .. } if planted_now_and_then(Planted::FalseSuccess) => Ok(None),
             Outcome::Failed { error } => Err(TerminalState::Failed(error)),
             Outcome::Canceled => Err(TerminalState::Canceled),
         }
@@ -377,14 +380,10 @@ impl Tracker {
     /// The JSON of a value, with a URL in the place of each file.
     async fn publish_files(&mut self, value: OutputValue) -> Result<Bytes, String> {
         if value.files.is_empty() {
-            if planted(Planted::ForeignOutput)
-                && let Some(other) = the_one_before(
-                    Planted::ForeignOutput,
-                    &String::from_utf8_lossy(&value.json),
-                )
-            {
-                return Ok(other.into());
-            }
+            planted!(
+                ForeignOutput,
+                return Ok(tidegate_core::planted::previous(value.json))
+            );
             return Ok(value.json);
         }
         self.scratch_used |= value

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tidegate_core::planted::{Planted, planted, planted_now_and_then};
+use tidegate_core::planted;
 use tidegate_core::port::{Admitted, BoxFuture};
 use tidegate_core::record::JobSpec;
 use tidegate_core::store::{Inserted, Store, StoreError};
@@ -44,8 +44,10 @@ impl JobService {
     }
 
     async fn submit_uncounted(&self, submission: Submission) -> Result<Submitted, Refusal> {
+        let is_recorded = submission.is_recorded();
+        planted!(UnrecordedJob, let is_recorded = false);
         match self.store() {
-            Some(store) if submission.is_recorded() && !planted(Planted::UnwrittenJob) => {
+            Some(store) if is_recorded => {
                 // A task of its own: a client that disconnects during the insert must not leave a job
                 // behind that is registered and never run.
                 let (service, store) = (self.clone(), Arc::clone(store));
@@ -199,8 +201,10 @@ impl JobService {
         };
         let caller_waits = response_mode == ResponseMode::Wait;
         let mut tracker: Option<BoxFuture<()>> = None;
+        planted!(sometimes ForgottenJob, if !caller_waits {
+            return Submitted::New(Ticket { job, tracker, tasks: self.model.tasks.clone(), cancel_on_drop: false, reader });
+        });
         match placement {
-            _ if planted_now_and_then(Planted::ForgottenJob) && !caller_waits => {}
             Placement::Queue(location) => self.enqueue(prepared, location, recorded).await,
             Placement::Admitted(admitted) => {
                 let run = self.tracker(prepared, recorded, None).run(admitted);

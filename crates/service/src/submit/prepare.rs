@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate_core::health::Health;
-use tidegate_core::planted::{Planted, planted};
+use tidegate_core::planted;
 use tidegate_core::policy::QueueingPolicy;
 use tidegate_core::port::{Admitted, WaitPolicy};
 use tidegate_core::{JobId, JobKind, Refusal};
@@ -78,9 +78,10 @@ impl JobService {
             }
             QueueingPolicy::Queue => self.slot_or_queue(&submission, &checked)?,
         };
-        if planted(Planted::LeakedDescriptor) {
-            std::mem::forget(std::fs::File::open("/dev/null"));
-        }
+        planted!(
+            LeakedDescriptor,
+            std::mem::forget(std::fs::File::open("/dev/null"))
+        );
         let history = schema
             .filter(|schema| schema.streaming)
             .map(|_| self.shared().settings.stream_history);
@@ -236,12 +237,9 @@ impl JobService {
 }
 
 fn random_id() -> JobId {
-    let mask = if planted(Planted::RepeatedId) {
-        0xff
-    } else {
-        u128::MAX
-    };
-    JobId::from_random(random::bits() & mask)
+    let bits = random::bits();
+    planted!(RepeatedId, let bits = bits & 0xff);
+    JobId::from_random(bits)
 }
 
 /// The answer to a request that repeats the id of an existing job.

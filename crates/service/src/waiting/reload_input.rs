@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tidegate_core::chain;
-use tidegate_core::planted::{Planted, planted, the_one_before};
+use tidegate_core::planted;
 use tidegate_core::port::Admitted;
 use tidegate_core::store::{Store, StoreError};
 
@@ -55,17 +55,14 @@ impl JobService {
         let job = &evicted.job;
         loop {
             match store.get(job.account(), job.id()).await {
-                Ok(Some(mut record)) => {
-                    if planted(Planted::ForeignInput)
-                        && let Some(other) = the_one_before(
-                            Planted::ForeignInput,
-                            &String::from_utf8_lossy(&record.spec.input),
-                        )
-                    {
-                        record.spec.input = other.into();
-                    }
-                    let job = Arc::new(job.with_input(record.spec.input.clone()));
-                    return Ok(self.prepared_from_spec(record.spec, job, evicted.deadline));
+                Ok(Some(record)) => {
+                    let spec = record.spec;
+                    planted!(ForeignInput, let spec = tidegate_core::record::JobSpec {
+                        input: tidegate_core::planted::previous(spec.input),
+                        ..spec
+                    });
+                    let job = Arc::new(job.with_input(spec.input.clone()));
+                    return Ok(self.prepared_from_spec(spec, job, evicted.deadline));
                 }
                 Ok(None) => {
                     let reason = "its record is missing from the store";
