@@ -1,8 +1,8 @@
-//! How long to leave a platform alone that does not answer as it should.
+//! Exponential backoff with jitter.
 
 use std::time::Duration;
 
-/// Growing pauses, each somewhat by chance, so that a platform that comes back is not met by all its workers at
+/// Growing pauses with jitter, so that a recovered platform does not get the requests of all workers at
 /// the same moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
@@ -20,7 +20,7 @@ impl Backoff {
         }
     }
 
-    /// The pause after one more failure: between half of it and all of it.
+    /// The pause after another failure: between half of the current maximum and all of it.
     pub(crate) fn fail(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(self.longest);
@@ -28,7 +28,7 @@ impl Backoff {
         pause.mul_f64(0.5 + share / 2.0)
     }
 
-    /// It works again.
+    /// Resets the pause.
     pub(crate) fn succeed(&mut self) {
         self.next = self.first;
     }
@@ -39,15 +39,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_limit_and_begin_again() {
-        let mut pace = Backoff::new(Duration::from_millis(100), Duration::from_millis(400));
+    fn pauses_grow_to_a_limit_and_are_reset() {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_millis(400));
         let longest = |pause: Duration, limit: u64| {
             pause <= Duration::from_millis(limit) && pause >= Duration::from_millis(limit / 2)
         };
         for limit in [100, 200, 400, 400] {
-            assert!(longest(pace.fail(), limit));
+            assert!(longest(backoff.fail(), limit));
         }
-        pace.succeed();
-        assert!(longest(pace.fail(), 100));
+        backoff.succeed();
+        assert!(longest(backoff.fail(), 100));
     }
 }

@@ -1,4 +1,4 @@
-//! What the puller needs from the rest of the house besides an executor.
+//! [`JobCodec`]: how the worker converts jobs for the model and outputs for the platform.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,13 @@ use tidegate_core::{JobId, Metric, OutputValue};
 use crate::platform_urls::OutputDelivery;
 use crate::wire::Job;
 
-/// Carries jobs to the model and what it gives back from it: inputs are checked and their files fetched, files in
-/// outputs become something that can be sent. It also knows what kind of code the model is.
+/// Converts jobs and outputs: validates inputs, downloads their files, and encodes files in outputs.
 #[async_trait]
 pub trait JobCodec: Send + Sync {
-    /// What the model is given. An error is the job's result.
+    /// The job for the model. An error is the job's result.
     async fn decode(&self, job: &Job) -> Result<DecodedJob, String>;
 
-    /// The JSON of a value, without files in it.
+    /// Encodes an output as JSON, including its files.
     async fn encode_output(
         &self,
         id: &JobId,
@@ -25,62 +24,62 @@ pub trait JobCodec: Send + Sync {
         scratch: &Path,
     ) -> Result<Bytes, String>;
 
-    /// The progress that a note of the model's is, if it is one.
+    /// The progress, if the metric is a progress report.
     fn progress(&self, metric: &Metric) -> Option<Bytes>;
 
-    /// What a job gives besides its error, if a note of the model's is that.
+    /// The output beside an error, if the metric is that.
     fn failure_output(&self, metric: &Metric) -> Option<Bytes>;
 }
 
-/// A job as the model gets it.
+/// A job for the model.
 #[derive(Debug, Default)]
 pub struct DecodedJob {
     /// The input.
     pub input: Bytes,
-    /// Files that were fetched for it: JSON pointer to local path.
+    /// Downloaded files: JSON pointer to local path.
     pub files: BTreeMap<String, PathBuf>,
-    /// Notes for the model.
+    /// Context for the model.
     pub context: BTreeMap<String, String>,
-    /// For the files of this job; the puller removes it.
+    /// The folder for the job's files; the worker removes it.
     pub scratch: PathBuf,
 }
 
-/// What a model's code means by what it does.
+/// How the worker interprets what the model's code returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandlerSemantics {
-    /// What the end says of a job that gave its output in parts.
+    /// The output in the result of a job that streamed its output.
     pub stream_result: StreamResult,
-    /// What an empty object is.
+    /// How an empty object is interpreted.
     pub empty_object: EmptyObject,
-    /// How an output goes out of which there is nothing.
+    /// How the output of a job without parts is delivered.
     pub without_stream: OutputDelivery,
-    /// Whether the worker is replaced.
+    /// When the worker is replaced.
     pub refresh: Refresh,
 }
 
-/// What the end says of a job that gave its output in parts.
+/// The output in the result of a job that streamed its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamResult {
-    /// All of them, as a list.
+    /// All parts, as a list.
     Aggregated,
     /// An empty list.
     EmptyList,
 }
 
-/// What an empty object is.
+/// How an empty object is interpreted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmptyObject {
-    /// An output like others.
+    /// It is an output.
     Output,
-    /// No output at all, which is what Runpod's own workers make of it.
+    /// It is no output, as in Runpod's SDK.
     NoOutput,
 }
 
-/// Whether the worker is replaced.
+/// When the worker is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refresh {
-    /// When a job says so.
+    /// When a job asks for it.
     OnRequest,
-    /// After every job, which then is the last one of this process.
+    /// After each job.
     AfterEachJob,
 }

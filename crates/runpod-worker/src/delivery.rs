@@ -1,7 +1,7 @@
-//! What one job has to say, brought to the platform in order: progress, parts, and at last the result.
+//! Delivers the reports of one job to the platform in order: progress, parts and the result.
 //!
-//! One task per job reads a short queue. A full queue stops the model at its next word, so nothing piles up.
-//! WorkerDeps and results are brought until they are taken. Progress is not: it is out of date a moment later.
+//! One task per job reads a short queue; when it is full, the model waits. Parts and results are
+//! retried until the platform accepts them. Progress is sent once, because it is soon out of date.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,25 +15,25 @@ use crate::backoff::Backoff;
 use crate::platform_client::{PlatformClient, PostOutcome};
 use crate::platform_urls::OutputDelivery;
 
-/// Words of one job that may wait.
+/// The most reports of one job that wait.
 const QUEUE: usize = 256;
 /// How long a result waits for progress that was reported before it.
 const PROGRESS_BEFORE_RESULT: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
-/// Something that a job says.
+/// A report about a job.
 #[derive(Debug)]
 pub(crate) enum Report {
-    /// How far it is.
+    /// The progress.
     Progress(Bytes),
-    /// A part of its output.
+    /// A part of the output.
     Part(Bytes),
-    /// The end. Nothing comes after it.
+    /// The result, which is the last report.
     Final(FinalReport),
 }
 
-/// How a job ended, as the platform is told.
+/// The result of a job as it is delivered.
 #[derive(Debug, Clone)]
 pub(crate) struct FinalReport {
     pub(crate) delivered: OutputDelivery,
@@ -41,27 +41,27 @@ pub(crate) struct FinalReport {
     pub(crate) at: Instant,
 }
 
-/// How a job says something.
+/// Sends the reports of one job.
 pub(crate) struct ReportSender(mpsc::Sender<Report>);
 
-/// The other side of it.
+/// Delivers the reports of one job.
 pub(crate) struct ReportDelivery {
     pub(crate) platform: Arc<PlatformClient>,
     pub(crate) job: String,
     pub(crate) stop: CancellationToken,
-    words: mpsc::Receiver<Report>,
+    reports: mpsc::Receiver<Report>,
 }
 
 impl ReportSender {
-    /// One that nobody listens to.
+    /// A sender without a receiver.
     pub(crate) fn disconnected() -> Self {
         Self(mpsc::channel(1).0)
     }
 
-    /// Says something; waits while the platform is slow.
-    pub(crate) async fn say(&self, word: Report) {
-        // The other side leaves early only when the job was stopped, and then nobody listens.
-        self.0.send(word).await.ok();
+    /// Sends a report; waits while the queue is full.
+    pub(crate) async fn send(&self, report: Report) {
+        // The receiver ends early only when the job was stopped; its reports are not needed then.
+        self.0.send(report).await.ok();
     }
 }
 
@@ -71,102 +71,101 @@ impl ReportDelivery {
         job: &str,
         stop: CancellationToken,
     ) -> (ReportSender, Self) {
-        let (tx, words) = mpsc::channel(QUEUE);
+        let (tx, reports) = mpsc::channel(QUEUE);
         (
             ReportSender(tx),
             Self {
                 platform,
                 job: job.to_owned(),
                 stop,
-                words,
+                reports,
             },
         )
     }
 
-    /// Brings everything; over when the platform has the end or does not want it, or when the job was stopped.
+    /// Delivers all reports. Ends when the platform accepts or rejects the result, or when the job is
+    /// stopped.
     pub(crate) async fn run(mut self) {
         let stop = self.stop.clone();
-        stop.run_until_cancelled(self.bring_all()).await;
+        stop.run_until_cancelled(self.deliver_all()).await;
     }
 
-    async fn bring_all(&mut self) {
+    async fn deliver_all(&mut self) {
         let mut batch = Vec::new();
         loop {
-            if self.words.recv_many(&mut batch, QUEUE).await == 0 {
+            if self.reports.recv_many(&mut batch, QUEUE).await == 0 {
                 return;
             }
-            let ended_at = batch.last().and_then(|word| {
-                if let Report::Final(end) = word {
+            let ended_at = batch.last().and_then(|report| {
+                if let Report::Final(end) = report {
                     Some(end.at)
                 } else {
                     None
                 }
             });
-            let mut patience = true;
-            for word in batch.drain(..) {
-                match word {
+            let mut send_progress = true;
+            for report in batch.drain(..) {
+                match report {
                     Report::Progress(body) => {
                         let late = ended_at.is_some_and(|at| at.elapsed() > PROGRESS_BEFORE_RESULT);
-                        if patience && !late {
-                            patience = self.tell(body).await;
+                        if send_progress && !late {
+                            send_progress = self.send_progress(body).await;
                         }
                     }
-                    Report::Part(body) => self.bring(Piece::Part, body).await,
+                    Report::Part(body) => self.deliver(ReportKind::Part, body).await,
                     Report::Final(end) => {
-                        return self.bring(Piece::Final(end.delivered), end.body).await;
+                        return self
+                            .deliver(ReportKind::Final(end.delivered), end.body)
+                            .await;
                     }
                 }
             }
         }
     }
 
-    /// Tells how far the job is, once; whether it is worth going on.
-    async fn tell(&self, body: Bytes) -> bool {
+    /// Sends progress once. Returns whether more progress should be sent.
+    async fn send_progress(&self, body: Bytes) -> bool {
         match self.platform.progress(&self.job, body).await {
             PostOutcome::Accepted => true,
             PostOutcome::Rejected(reason) | PostOutcome::Retry(reason, _) => {
-                tracing::warn!(job = self.job, reason, "progress was not told");
+                tracing::warn!(job = self.job, reason, "failed to report progress");
                 false
             }
         }
     }
 
-    /// Brings something until it is taken, or refused for good.
-    async fn bring(&self, piece: Piece, body: Bytes) {
-        let mut pace = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    /// Retries until the platform accepts or rejects the report.
+    async fn deliver(&self, kind: ReportKind, body: Bytes) {
+        let mut backoff = Backoff::new(FIRST_PAUSE, MAX_PAUSE);
         let mut tries = 0u32;
         loop {
             tries += 1;
-            let brought = match piece {
-                Piece::Part => self.platform.part(&self.job, body.clone()).await,
-                Piece::Final(delivered) => {
+            let outcome = match kind {
+                ReportKind::Part => self.platform.part(&self.job, body.clone()).await,
+                ReportKind::Final(delivered) => {
                     self.platform.end(&self.job, delivered, body.clone()).await
                 }
             };
-            match brought {
+            match outcome {
                 PostOutcome::Accepted if tries > 1 => {
-                    return tracing::info!(
-                        job = self.job,
-                        tries,
-                        "the platform has taken it at last"
-                    );
+                    return tracing::info!(job = self.job, tries, "result delivered after retries");
                 }
                 PostOutcome::Accepted => return,
                 PostOutcome::Rejected(reason) => {
                     return tracing::error!(
                         job = self.job,
                         reason,
-                        "the platform does not want what the job gave, and it is lost"
+                        "the platform rejected the result, which is lost"
                     );
                 }
                 PostOutcome::Retry(reason, asked) => {
-                    let pause = pace.fail().max(asked.unwrap_or_default());
+                    let pause = backoff.fail().max(asked.unwrap_or_default());
                     tracing::warn!(
                         job = self.job,
                         reason,
                         tries,
                         ?pause,
-                        "the platform did not take what the job gave; it is brought again"
+                        "failed to deliver result, retrying"
                     );
                     tokio::time::sleep(pause).await;
                 }
@@ -176,7 +175,7 @@ impl ReportDelivery {
 }
 
 #[derive(Clone, Copy)]
-enum Piece {
+enum ReportKind {
     Part,
     Final(OutputDelivery),
 }

@@ -1,4 +1,4 @@
-//! One job on the executor: from a place at the model to what its end says.
+//! Executes one job on the model: admission, events, and the final report.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,67 +17,67 @@ use crate::journal::Journal;
 use crate::platform_urls::OutputDelivery;
 use crate::wire::{self, Job, JobDone};
 
-/// The pause before a job whose line was sent away stands in it again.
-const LINE_AGAIN: Duration = Duration::from_millis(200);
+/// The pause before admission is tried again.
+const ADMISSION_RETRY: Duration = Duration::from_millis(200);
 
-/// What all jobs are worked on with.
+/// Executes jobs on the model.
 pub(crate) struct ExecutionContext {
     pub(crate) executor: Arc<dyn Executor>,
     pub(crate) codec: Arc<dyn JobCodec>,
     pub(crate) journal: Journal,
     pub(crate) semantics: HandlerSemantics,
-    /// Whether parts are said one by one.
+    /// Whether the platform accepts streamed parts.
     pub(crate) parts: StreamSupport,
-    /// How long the model may work on one job.
+    /// The most time that the model may spend on a job.
     pub(crate) job_timeout: Option<Duration>,
 }
 
-/// What is done with the parts of an output.
+/// Whether the platform accepts streamed parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamSupport {
-    /// They are said as they come.
+    /// Parts are sent as they arrive.
     Supported,
-    /// They are all said at the end, because nobody hears them before.
+    /// All parts are in the result.
     Unsupported,
 }
 
-/// How a job came out.
+/// The outcome of a run.
 pub(crate) enum RunResult {
-    /// It has a result.
+    /// The job has a result.
     Finished(FinalReport),
-    /// Somebody stopped it, and wants nothing of it.
+    /// The platform stopped the job and needs no result.
     Stopped,
 }
 
-/// One job that is worked on.
+/// One job that the model runs.
 struct ActiveRun<'a> {
     job: &'a Job,
     stop: &'a CancellationToken,
     reports: &'a ReportSender,
     id: JobId,
-    /// WorkerDeps that are repeated.
+    /// Parts for the result.
     parts: Vec<Bytes>,
-    said: usize,
-    /// What it gives besides an error.
-    beside: Option<Bytes>,
+    sent_parts: usize,
+    /// The output failure_output an error.
+    failure_output: Option<Bytes>,
 }
 
-/// Why a job has no result, and what it gives nevertheless.
+/// Why a job failed, and its output failure_output the error.
 struct JobFailure {
     error: String,
-    beside: Option<Bytes>,
+    failure_output: Option<Bytes>,
 }
 
 impl From<String> for JobFailure {
     fn from(error: String) -> Self {
         Self {
             error,
-            beside: None,
+            failure_output: None,
         }
     }
 }
 
-/// Why a job was told to stop.
+/// Why a job was stopped.
 #[derive(Clone, Copy)]
 enum StopCause {
     Requested,
@@ -85,7 +85,7 @@ enum StopCause {
 }
 
 impl ExecutionContext {
-    pub(crate) async fn work(
+    pub(crate) async fn execute(
         &self,
         job: &Job,
         stop: &CancellationToken,
@@ -114,16 +114,16 @@ impl ExecutionContext {
             reports,
             id,
             parts: Vec::new(),
-            said: 0,
-            beside: None,
+            sent_parts: 0,
+            failure_output: None,
         };
-        let came = self.on_executor(task, admission, carried).await;
-        // It is there only if somebody needed it.
+        let result = self.on_executor(task, admission, carried).await;
+        // The folder exists only if the job had files.
         tokio::fs::remove_dir_all(scratch).await.ok();
-        came
+        result
     }
 
-    /// A place at the model; a job in hand waits for it as long as it takes.
+    /// Admission to the model; waits without a limit.
     async fn admission(&self) -> Box<dyn Admission> {
         loop {
             match self
@@ -131,14 +131,14 @@ impl ExecutionContext {
                 .admit(&Account::ANONYMOUS, WaitPolicy::Unbounded)
             {
                 Ok(Admitted::Now(admission)) => return admission,
-                Ok(Admitted::Queued(place)) => {
-                    if let Ok(admission) = place.await {
+                Ok(Admitted::Queued(admission)) => {
+                    if let Ok(admission) = admission.await {
                         return admission;
                     }
                 }
                 Err(_) => {}
             }
-            tokio::time::sleep(LINE_AGAIN).await;
+            tokio::time::sleep(ADMISSION_RETRY).await;
         }
     }
 
@@ -172,12 +172,12 @@ impl ExecutionContext {
             let event = tokio::select! {
                 biased;
                 () = task.stop.cancelled(), if cause.is_none() => { cause = Some(StopCause::Requested); running.cancel(); continue }
-                () = self.too_late(began), if cause.is_none() => { cause = Some(StopCause::Timeout); running.cancel(); continue }
+                () = self.timed_out(began), if cause.is_none() => { cause = Some(StopCause::Timeout); running.cancel(); continue }
                 event = running.next() => event,
             };
             let outcome = match event {
                 Event::Ended(outcome) => outcome,
-                other => match self.heard(&mut task, other, &scratch).await {
+                other => match self.forward(&mut task, other, &scratch).await {
                     Ok(()) => continue,
                     Err(error) => {
                         abandon(running).await;
@@ -191,7 +191,7 @@ impl ExecutionContext {
             };
             let result = match cause {
                 Some(StopCause::Requested) => return RunResult::Stopped,
-                Some(StopCause::Timeout) => Err(self.took_too_long().into()),
+                Some(StopCause::Timeout) => Err(self.timeout_error().into()),
                 None => self.result(&mut task, outcome, &scratch).await,
             };
             let refresh = if running.refreshes() {
@@ -199,15 +199,15 @@ impl ExecutionContext {
             } else {
                 Refresh::OnRequest
             };
-            // The place is free before anybody can see the end.
+            // Frees the slot before the result is visible.
             drop(running);
             tracing::info!(job = task.job.id, batch, failed = result.is_err(), took = ?began.elapsed(), "Finished.");
             return self.end(self.delivered(&task), result, refresh);
         }
     }
 
-    /// Passes on what the model says before its end.
-    async fn heard(
+    /// Forwards an event of the model before the end.
+    async fn forward(
         &self,
         task: &mut ActiveRun<'_>,
         event: Event,
@@ -219,9 +219,9 @@ impl ExecutionContext {
             }
             Event::Metric(metric) => {
                 if let Some(json) = self.codec.progress(&metric) {
-                    task.say(Report::Progress(wire::progress(&json))).await;
+                    task.send(Report::Progress(wire::progress(&json))).await;
                 } else if let Some(json) = self.codec.failure_output(&metric) {
-                    task.beside = Some(json);
+                    task.failure_output = Some(json);
                 }
             }
             Event::Output(value) => {
@@ -236,11 +236,11 @@ impl ExecutionContext {
 
     async fn part(&self, task: &mut ActiveRun<'_>, json: Bytes) {
         if self.parts == StreamSupport::Supported {
-            if task.said == 0 {
+            if task.sent_parts == 0 {
                 self.journal.record_streaming(&task.job.id);
             }
-            task.said += 1;
-            task.say(Report::Part(wire::part(&json))).await;
+            task.sent_parts += 1;
+            task.send(Report::Part(wire::part(&json))).await;
         }
         if self.semantics.stream_result == StreamResult::Aggregated
             || self.parts == StreamSupport::Unsupported
@@ -269,10 +269,10 @@ impl ExecutionContext {
             }
             Outcome::Failed { error } => Err(JobFailure {
                 error,
-                beside: task.beside.take(),
+                failure_output: task.failure_output.take(),
             }),
-            // Nobody asked for it: the model was taken away.
-            Outcome::Canceled => Err("the job was stopped by its worker".to_owned().into()),
+            // The platform did not cancel the job: the model was unloaded.
+            Outcome::Canceled => Err("the worker stopped the job".to_owned().into()),
         }
     }
 
@@ -284,7 +284,10 @@ impl ExecutionContext {
     ) -> RunResult {
         let (output, error) = match result {
             Ok(output) => (output, None),
-            Err(JobFailure { error, beside }) => (beside, Some(error)),
+            Err(JobFailure {
+                error,
+                failure_output,
+            }) => (failure_output, Some(error)),
         };
         let output = output
             .as_ref()
@@ -303,35 +306,37 @@ impl ExecutionContext {
     }
 
     fn delivered(&self, task: &ActiveRun<'_>) -> OutputDelivery {
-        if task.said > 0 {
+        if task.sent_parts > 0 {
             OutputDelivery::Streamed
         } else {
             self.semantics.without_stream
         }
     }
 
-    async fn too_late(&self, began: Instant) {
+    async fn timed_out(&self, began: Instant) {
         match self.job_timeout {
             Some(limit) => tokio::time::sleep_until(began + limit).await,
             None => std::future::pending().await,
         }
     }
 
-    fn took_too_long(&self) -> String {
+    fn timeout_error(&self) -> String {
         format!(
-            "the job took longer than {:?}, which is the worker's --job-timeout",
+            "the job took longer than {:?} (the worker's --job-timeout)",
             self.job_timeout.unwrap_or_default()
         )
     }
 }
 
 impl ActiveRun<'_> {
-    async fn say(&self, word: Report) {
-        self.stop.run_until_cancelled(self.reports.say(word)).await;
+    async fn send(&self, report: Report) {
+        self.stop
+            .run_until_cancelled(self.reports.send(report))
+            .await;
     }
 }
 
-/// What the model gives cannot be used: it is stopped.
+/// Cancels a job whose output cannot be encoded.
 async fn abandon(mut running: Box<dyn Running>) {
     running.cancel();
     while !matches!(running.next().await, Event::Ended(_)) {}

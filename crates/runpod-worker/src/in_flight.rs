@@ -1,8 +1,8 @@
-//! The jobs in in_flight, and whether there is room for more.
+//! The jobs of this worker, and its capacity for more.
 //!
-//! A job needs room from the moment it is asked for until the model is done with it. After that only its
-//! result is in in_flight, which takes the model's time no more; but a platform that takes no results gets no more
-//! work done either.
+//! A job uses capacity from the request for it until the model has finished it. An undelivered result
+//! does not use the model; but while the platform accepts no results, the worker takes no more jobs
+//! after [`MAX_UNDELIVERED`] of them.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Results that may wait for the platform before no more jobs are asked for.
-const RESULTS: usize = 64;
+/// The most undelivered results before the worker stops taking jobs.
+const MAX_UNDELIVERED: usize = 64;
 
 #[derive(Default)]
 pub(crate) struct InFlightJobs {
@@ -22,70 +22,73 @@ pub(crate) struct InFlightJobs {
 #[derive(Default)]
 struct Inner {
     jobs: HashMap<String, InFlightJob>,
-    /// Jobs at once.
+    /// The most concurrent jobs.
     limit: usize,
-    /// Jobs that have been asked for.
-    asked: usize,
-    /// When the job was taken, counted.
+    /// Jobs that were requested and have not arrived.
+    reserved: usize,
+    /// The sequence number of the next job.
     next: u64,
 }
 
 struct InFlightJob {
-    nth: u64,
+    sequence: u64,
     stop: CancellationToken,
-    /// Whether only its result is left.
-    over: bool,
+    /// Whether the model has finished it and only its result is undelivered.
+    finished: bool,
 }
 
 impl InFlightJobs {
-    /// JobPoller a job into hand; gives what says that it is to stop. `None` when it is there already.
+    /// Adds a job and returns the token that stops it. `None` when the job is already here.
     pub(crate) fn add(&self, id: &str) -> Option<CancellationToken> {
         let mut inner = self.lock();
         if inner.jobs.contains_key(id) {
             return None;
         }
-        let (nth, stop) = (inner.next, CancellationToken::new());
+        let (sequence, stop) = (inner.next, CancellationToken::new());
         inner.next += 1;
         inner.jobs.insert(
             id.to_owned(),
             InFlightJob {
-                nth,
+                sequence,
                 stop: stop.clone(),
-                over: false,
+                finished: false,
             },
         );
         Some(stop)
     }
 
-    /// The model is done with a job; its result is not delivered yet.
-    pub(crate) fn over(&self, id: &str) {
-        if let Some(card) = self.lock().jobs.get_mut(id) {
-            card.over = true;
+    /// Records that the model has finished a job whose result is not delivered yet.
+    pub(crate) fn mark_finished(&self, id: &str) {
+        if let Some(job) = self.lock().jobs.get_mut(id) {
+            job.finished = true;
         }
         self.changed.notify_waiters();
     }
 
-    /// A job is no longer in in_flight.
+    /// Removes a job.
     pub(crate) fn remove(&self, id: &str) {
         self.lock().jobs.remove(id);
         self.changed.notify_waiters();
     }
 
-    /// Tells a job to stop; whether it is here.
+    /// Stops a job. Returns whether it is here.
     pub(crate) fn stop(&self, id: &str) -> bool {
         let inner = self.lock();
-        let card = inner.jobs.get(id);
-        if let Some(card) = card {
-            card.stop.cancel();
+        let job = inner.jobs.get(id);
+        if let Some(job) = job {
+            job.stop.cancel();
         }
-        card.is_some()
+        job.is_some()
     }
 
-    /// The ids of all jobs in in_flight, in the order in which they came.
+    /// The ids of all jobs, in the order of arrival.
     pub(crate) fn ids(&self) -> Vec<String> {
         let inner = self.lock();
-        let mut ids: Vec<(u64, &String)> =
-            inner.jobs.iter().map(|(id, card)| (card.nth, id)).collect();
+        let mut ids: Vec<(u64, &String)> = inner
+            .jobs
+            .iter()
+            .map(|(id, job)| (job.sequence, id))
+            .collect();
         ids.sort_unstable();
         ids.into_iter().map(|(_, id)| id.clone()).collect()
     }
@@ -94,30 +97,30 @@ impl InFlightJobs {
         self.lock().jobs.is_empty()
     }
 
-    /// Waits until nothing is in in_flight.
-    pub(crate) async fn empty(&self) {
+    /// Waits until there are no jobs.
+    pub(crate) async fn wait_until_empty(&self) {
         self.until(|inner| inner.jobs.is_empty().then_some(()))
             .await;
     }
 
-    /// Jobs at once from now on; those in hand are not touched.
+    /// Sets the most concurrent jobs; jobs that already run continue.
     pub(crate) fn set_limit(&self, limit: usize) {
         let before = std::mem::replace(&mut self.lock().limit, limit);
         if before != limit {
-            tracing::info!(from = before, to = limit, "jobs at once");
+            tracing::info!(from = before, to = limit, "concurrency changed");
             self.changed.notify_waiters();
         }
     }
 
-    /// Waits until there is room, and says for how many jobs.
-    pub(crate) async fn room(&self) -> usize {
-        self.until(|inner| Some(inner.room()).filter(|room| *room > 0))
+    /// Waits for capacity and returns for how many jobs.
+    pub(crate) async fn capacity(&self) -> usize {
+        self.until(|inner| Some(inner.capacity()).filter(|capacity| *capacity > 0))
             .await
     }
 
-    /// Keeps room for jobs that are asked for, until it is dropped.
-    pub(crate) fn ask(&self, count: usize) -> Reservation<'_> {
-        self.lock().asked += count;
+    /// Reserves capacity for requested jobs until the reservation is dropped.
+    pub(crate) fn reserve(&self, count: usize) -> Reservation<'_> {
+        self.lock().reserved += count;
         Reservation {
             in_flight: self,
             count,
@@ -126,7 +129,7 @@ impl InFlightJobs {
 
     async fn until<T>(&self, found: impl Fn(&Inner) -> Option<T>) -> T {
         loop {
-            // Before looking, so that no change is missed.
+            // Before the check, so that no change is missed.
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
             if let Some(found) = found(&self.lock()) {
@@ -142,17 +145,17 @@ impl InFlightJobs {
 }
 
 impl Inner {
-    fn room(&self) -> usize {
-        let over = self.jobs.values().filter(|card| card.over).count();
-        if over >= RESULTS {
+    fn capacity(&self) -> usize {
+        let finished = self.jobs.values().filter(|job| job.finished).count();
+        if finished >= MAX_UNDELIVERED {
             return 0;
         }
         self.limit
-            .saturating_sub(self.jobs.len() - over + self.asked)
+            .saturating_sub(self.jobs.len() - finished + self.reserved)
     }
 }
 
-/// Room that is kept.
+/// Reserved capacity.
 pub(crate) struct Reservation<'a> {
     in_flight: &'a InFlightJobs,
     count: usize,
@@ -160,7 +163,7 @@ pub(crate) struct Reservation<'a> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.in_flight.lock().asked -= self.count;
+        self.in_flight.lock().reserved -= self.count;
         self.in_flight.changed.notify_waiters();
     }
 }
@@ -170,43 +173,43 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    fn room(in_flight: &InFlightJobs) -> usize {
-        in_flight.room().now_or_never().unwrap_or(0)
+    fn capacity(in_flight: &InFlightJobs) -> usize {
+        in_flight.capacity().now_or_never().unwrap_or(0)
     }
 
     #[test]
-    fn room_is_what_is_neither_asked_for_nor_worked_on() {
+    fn capacity_excludes_reserved_and_running_jobs() {
         let in_flight = InFlightJobs::default();
-        assert_eq!(room(&in_flight), 0);
+        assert_eq!(capacity(&in_flight), 0);
         in_flight.set_limit(3);
-        assert_eq!(room(&in_flight), 3);
-        let asking = in_flight.ask(2);
-        assert_eq!(room(&in_flight), 1);
+        assert_eq!(capacity(&in_flight), 3);
+        let reservation = in_flight.reserve(2);
+        assert_eq!(capacity(&in_flight), 1);
         in_flight.add("a").unwrap();
-        assert_eq!(room(&in_flight), 0);
-        drop(asking);
-        assert_eq!(room(&in_flight), 2);
-        in_flight.over("a");
-        assert_eq!(room(&in_flight), 3);
+        assert_eq!(capacity(&in_flight), 0);
+        drop(reservation);
+        assert_eq!(capacity(&in_flight), 2);
+        in_flight.mark_finished("a");
+        assert_eq!(capacity(&in_flight), 3);
         in_flight.set_limit(0);
-        assert_eq!(room(&in_flight), 0);
+        assert_eq!(capacity(&in_flight), 0);
     }
 
     #[test]
-    fn results_that_nobody_takes_end_the_room() {
+    fn undelivered_results_use_up_the_capacity() {
         let in_flight = InFlightJobs::default();
         in_flight.set_limit(1);
-        for i in 0..RESULTS {
+        for i in 0..MAX_UNDELIVERED {
             in_flight.add(&i.to_string()).unwrap();
-            in_flight.over(&i.to_string());
+            in_flight.mark_finished(&i.to_string());
         }
-        assert_eq!(room(&in_flight), 0);
+        assert_eq!(capacity(&in_flight), 0);
         in_flight.remove("7");
-        assert_eq!(room(&in_flight), 1);
+        assert_eq!(capacity(&in_flight), 1);
     }
 
     #[test]
-    fn a_job_is_in_hand_once() {
+    fn a_job_is_added_once() {
         let in_flight = InFlightJobs::default();
         let stop = in_flight.add("b").unwrap();
         assert!(in_flight.add("b").is_none());

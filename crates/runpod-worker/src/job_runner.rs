@@ -1,4 +1,4 @@
-//! One job, from the moment it is in hand until the platform has its result.
+//! Runs one job and delivers its reports until the platform has the result.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::platform_client::PlatformClient;
 use crate::platform_urls::OutputDelivery;
 use crate::wire::Job;
 
-/// What all jobs are run with.
+/// Runs the jobs of a worker.
 pub(crate) struct JobRunner {
     pub(crate) execution: ExecutionContext,
     pub(crate) platform: Arc<PlatformClient>,
@@ -21,30 +21,30 @@ pub(crate) struct JobRunner {
 }
 
 impl JobRunner {
-    /// Runs a job that is in in_flight.
+    /// Runs a job that was added to `in_flight`.
     pub(crate) async fn run(self: Arc<Self>, job: Job, stop: CancellationToken) {
         let (reports, delivery) =
             ReportDelivery::new(Arc::clone(&self.platform), &job.id, stop.clone());
-        tokio::join!(delivery.run(), self.speak(&job, &stop, reports));
+        tokio::join!(delivery.run(), self.execute(&job, &stop, reports));
         if stop.is_cancelled() {
             tracing::info!(job = job.id, "Stopped.");
         }
         self.done(&job.id);
     }
 
-    /// Brings a result that is known already.
-    pub(crate) async fn bring(
+    /// Delivers a result that is already known.
+    pub(crate) async fn deliver(
         self: Arc<Self>,
         id: String,
         stop: CancellationToken,
         delivered: OutputDelivery,
         body: Bytes,
     ) {
-        self.in_flight.over(&id);
+        self.in_flight.mark_finished(&id);
         let (reports, delivery) = ReportDelivery::new(Arc::clone(&self.platform), &id, stop);
         tokio::join!(
             delivery.run(),
-            reports.say(Report::Final(FinalReport {
+            reports.send(Report::Final(FinalReport {
                 delivered,
                 body,
                 at: Instant::now()
@@ -53,13 +53,13 @@ impl JobRunner {
         self.done(&id);
     }
 
-    async fn speak(&self, job: &Job, stop: &CancellationToken, reports: ReportSender) {
-        if let RunResult::Finished(end) = self.execution.work(job, stop, &reports).await {
+    async fn execute(&self, job: &Job, stop: &CancellationToken, reports: ReportSender) {
+        if let RunResult::Finished(end) = self.execution.execute(job, stop, &reports).await {
             self.execution
                 .journal
                 .record_finished(&job.id, end.delivered, &end.body);
-            self.in_flight.over(&job.id);
-            reports.say(Report::Final(end)).await;
+            self.in_flight.mark_finished(&job.id);
+            reports.send(Report::Final(end)).await;
         }
     }
 

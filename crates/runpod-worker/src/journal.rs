@@ -1,9 +1,9 @@
-//! What the worker holds, in a file, so that the next one knows when this one is killed.
+//! The journal: a file with the jobs of this worker, for the next process when this one is killed.
 //!
-//! One line of JSON per event, only ever put at the end; when most lines are about jobs that are gone, the
-//! file is written anew. Nothing is synced: it survives the death of the process, not that of the machine,
-//! after which the platform gives the jobs to somebody else anyway. What cannot be written, because the disk
-//! is full, stops no job: at each event that follows all of it is tried again.
+//! Each event appends one line of JSON; when most lines are about removed jobs, the file is rewritten.
+//! Nothing is synced: the journal survives a crash of the process, not of the machine, after which the
+//! platform gives the jobs to another worker anyway. A failed write, for example on a full disk, stops
+//! no job: the next event writes the whole file again.
 
 #[cfg(test)]
 mod tests;
@@ -21,13 +21,13 @@ use serde_json::value::RawValue;
 use crate::platform_urls::OutputDelivery;
 use crate::wire::Job;
 
-/// What the file may have before it is looked at whether it can be shorter.
+/// The size above which the file may be compacted, in bytes.
 const COMPACT_ABOVE: u64 = 1024 * 1024;
 
-/// Why there is no journal.
+/// Why the journal was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// Somebody else has it.
+    /// Another process has it open.
     #[error("another worker uses `{}`", .0.display())]
     InUse(PathBuf),
     /// The folder or a file in it cannot be used.
@@ -35,28 +35,28 @@ pub enum JournalError {
     Unusable(PathBuf, #[source] std::io::Error),
 }
 
-/// What a worker before this one has left.
+/// A job in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JournaledJob {
     pub(crate) job: Job,
     pub(crate) stage: JobStage,
 }
 
-/// How far a job was.
+/// The stage of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum JobStage {
-    /// Handed out; the model was given it so many times.
+    /// The platform handed it out; the model started it `starts` times.
     Taken { starts: u32 },
-    /// WorkerDeps of its output are with the platform already.
+    /// The platform has parts of its output.
     Streaming,
-    /// It is over, and the platform does not know.
+    /// It has ended, and its result is not delivered.
     Finished {
         delivered: OutputDelivery,
         body: Bytes,
     },
 }
 
-/// The jobs in in_flight, and the file that knows them.
+/// The jobs of a worker, in memory and in a file.
 pub struct Journal(Mutex<Inner>);
 
 struct Inner {
@@ -68,9 +68,9 @@ struct JournalFile {
     file: File,
     path: PathBuf,
     size: u64,
-    /// Whether the file does not know all that happened.
+    /// Whether a write failed, so that the file is out of date.
     stale: bool,
-    /// Held as long as the journal: nobody else opens it meanwhile.
+    /// Held as long as the journal, so that no other process opens it.
     _lock: File,
 }
 
@@ -99,7 +99,7 @@ enum JournalEntry<'a> {
 }
 
 impl Journal {
-    /// One that is forgotten with the process.
+    /// A journal in memory, which is lost with the process.
     pub fn in_memory() -> Self {
         Self(Mutex::new(Inner {
             jobs: BTreeMap::new(),
@@ -107,7 +107,7 @@ impl Journal {
         }))
     }
 
-    /// Opens the journal of a folder, which is made if it is not there.
+    /// Opens the journal in a folder, which is created if it does not exist.
     pub fn open(folder: &Path) -> Result<Self, JournalError> {
         let unusable = |error| JournalError::Unusable(folder.to_owned(), error);
         std::fs::create_dir_all(folder).map_err(unusable)?;
@@ -123,7 +123,7 @@ impl Journal {
         let jobs = read(&path).map_err(unusable)?;
         let (file, stale) = match replace_file(&path, &lines(&jobs)) {
             Ok(file) => (file, false),
-            // With a disk that is full, what is there already has to do.
+            // On a full disk, the existing file is used.
             Err(_) if path.exists() => (
                 File::options().write(true).open(&path).map_err(unusable)?,
                 true,
@@ -143,12 +143,12 @@ impl Journal {
         })))
     }
 
-    /// What is in in_flight.
+    /// All jobs.
     pub(crate) fn jobs(&self) -> Vec<JournaledJob> {
         self.lock().jobs.values().cloned().collect()
     }
 
-    /// The platform handed out a job.
+    /// Records that the platform handed out a job.
     pub(crate) fn record_taken(&self, job: &Job) {
         let mut inner = self.lock();
         inner.jobs.insert(
@@ -166,17 +166,17 @@ impl Journal {
         }
     }
 
-    /// The model is given the job.
+    /// Records that the model starts the job.
     pub(crate) fn record_started(&self, id: &str) {
         self.record(id, &JournalEntry::Started { id: id.to_owned() });
     }
 
-    /// The platform is given the first part of the job's output.
+    /// Records that the first part of the output is sent.
     pub(crate) fn record_streaming(&self, id: &str) {
         self.record(id, &JournalEntry::Streaming { id: id.to_owned() });
     }
 
-    /// The job is over.
+    /// Records the result.
     pub(crate) fn record_finished(&self, id: &str, delivered: OutputDelivery, body: &Bytes) {
         let Some(raw) = raw(body) else { return };
         self.record(
@@ -189,7 +189,7 @@ impl Journal {
         );
     }
 
-    /// The job is no longer ours.
+    /// Removes a job.
     pub(crate) fn remove(&self, id: &str) {
         self.record(id, &JournalEntry::Removed { id: id.to_owned() });
         self.lock().compact();
@@ -209,20 +209,20 @@ impl Journal {
 }
 
 impl Inner {
-    /// Writes down what has happened, which is in `jobs` already.
+    /// Appends an entry whose effect is already in `jobs`.
     fn append(&mut self, line: &JournalEntry<'_>) {
         let Some(file) = &mut self.file else { return };
         if !file.stale {
             let Err(error) = file.append(&to_line(line)) else {
                 return;
             };
-            // Jobs go on: a worker with a full disk is better than none.
-            tracing::error!(file = %file.path.display(), %error, "what this worker holds is not written down; free some space");
+            // Jobs continue: a worker with a full disk is better than none.
+            tracing::error!(file = %file.path.display(), %error, "failed to write journal; free some disk space");
             file.stale = true;
         }
         if file.rewrite(&self.jobs).is_ok() {
             file.stale = false;
-            tracing::info!(file = %file.path.display(), "what this worker holds is written down");
+            tracing::info!(file = %file.path.display(), "journal written");
         }
     }
 
@@ -231,13 +231,13 @@ impl Inner {
         let needed: usize = self
             .jobs
             .values()
-            .map(|left| left.job.json.len() + 1024)
+            .map(|entry| entry.job.json.len() + 1024)
             .sum();
         if file.size < COMPACT_ABOVE || file.size / 4 < needed as u64 {
             return;
         }
         if let Err(error) = file.rewrite(&self.jobs) {
-            tracing::warn!(file = %file.path.display(), %error, "the list of jobs could not be made shorter");
+            tracing::warn!(file = %file.path.display(), %error, "failed to compact journal");
             file.stale = true;
         }
     }
@@ -250,8 +250,8 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Makes the file say what is jobs and nothing else: in the place of the old one, or, when there is no room
-    /// for two, over it. A death in the midst of that loses what is not written yet, and nothing is run twice.
+    /// Rewrites the file with the current jobs: as a new file, or in place when there is no space for
+    /// two. A crash during that loses the unwritten entries, and no job runs twice.
     fn rewrite(&mut self, jobs: &BTreeMap<String, JournaledJob>) -> std::io::Result<()> {
         let text = lines(jobs);
         if let Ok(file) = replace_file(&self.path, &text) {
@@ -291,18 +291,18 @@ fn apply(jobs: &mut BTreeMap<String, JournaledJob>, line: &JournalEntry<'_>) {
             }
         }
         JournalEntry::Streaming { id } => {
-            if let Some(left) = jobs.get_mut(id) {
-                left.stage = JobStage::Streaming;
+            if let Some(entry) = jobs.get_mut(id) {
+                entry.stage = JobStage::Streaming;
             }
         }
         JournalEntry::Finished { id, in_parts, body } => {
-            if let Some(left) = jobs.get_mut(id) {
+            if let Some(entry) = jobs.get_mut(id) {
                 let delivered = if *in_parts {
                     OutputDelivery::Streamed
                 } else {
                     OutputDelivery::WithResult
                 };
-                left.stage = JobStage::Finished {
+                entry.stage = JobStage::Finished {
                     delivered,
                     body: Bytes::copy_from_slice(body.get().as_bytes()),
                 };
@@ -314,7 +314,7 @@ fn apply(jobs: &mut BTreeMap<String, JournaledJob>, line: &JournalEntry<'_>) {
     }
 }
 
-/// What the file says. A last line that was not finished is not a line.
+/// Reads the file. An incomplete last line is ignored.
 fn read(path: &Path) -> std::io::Result<BTreeMap<String, JournaledJob>> {
     let mut jobs = BTreeMap::new();
     let file = match File::open(path) {
@@ -325,13 +325,13 @@ fn read(path: &Path) -> std::io::Result<BTreeMap<String, JournaledJob>> {
     for text in BufReader::new(file).split(b'\n') {
         match serde_json::from_slice(&text?) {
             Ok(line) => apply(&mut jobs, &line),
-            Err(error) => tracing::debug!(%error, "a line of the list of jobs cannot be read"),
+            Err(error) => tracing::debug!(%error, "ignored invalid journal line"),
         }
     }
     Ok(jobs)
 }
 
-/// A file with nothing but what is jobs.
+/// The content of a file with these jobs.
 fn lines(jobs: &BTreeMap<String, JournaledJob>) -> Vec<u8> {
     let mut text = Vec::new();
     for JournaledJob { job, stage } in jobs.values() {
@@ -361,10 +361,10 @@ fn lines(jobs: &BTreeMap<String, JournaledJob>) -> Vec<u8> {
     text
 }
 
-/// Writes a file, and puts it in the place of the one at `path`.
+/// Writes a new file and renames it to `path`.
 fn replace_file(path: &Path, text: &[u8]) -> std::io::Result<File> {
     let next = path.with_extension("next");
-    // Inputs are nobody else's business.
+    // Inputs are private.
     let mut options = OpenOptions::new();
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let written = options
@@ -378,15 +378,15 @@ fn replace_file(path: &Path, text: &[u8]) -> std::io::Result<File> {
             Ok(file)
         });
     if written.is_err() {
-        // Half a file would take the room that there is.
+        // An incomplete file would use the remaining space.
         std::fs::remove_file(&next).ok();
     }
     written
 }
 
 fn to_line(line: &JournalEntry<'_>) -> Vec<u8> {
-    let mut text = serde_json::to_vec(line).expect("a line is JSON");
-    // A line break inside somebody's JSON can only be a blank between two words.
+    let mut text = serde_json::to_vec(line).expect("an entry serializes to JSON");
+    // In the client's JSON, a raw line break can only be whitespace between tokens.
     text.iter_mut()
         .filter(|byte| **byte == b'\n')
         .for_each(|byte| *byte = b' ');

@@ -1,10 +1,9 @@
-//! A worker for somebody else's platform: fetches jobs by Runpod's protocol, runs them on an executor, and
-//! brings back what came of them.
+//! A Runpod worker: fetches jobs from a platform, runs them on an executor, and delivers the results.
 //!
-//! [`RunpodWorker`] is the door. It talks to the executor directly and not through a desk: a desk keeps the newest
-//! words of a job for whoever asks, and here every word must reach one listener in order, with the model
-//! waiting when he is slow. Nothing here knows Python; what a returned value means is the [`JobCodec`]'s
-//! business.
+//! [`RunpodWorker`] is the entry point. It uses the executor directly and not the job service: the
+//! service keeps the latest state of a job for many readers, while here one receiver needs every report
+//! in order, and a slow receiver must slow down the model. This crate does not know Python; the
+//! [`JobCodec`] interprets inputs and outputs.
 
 mod backoff;
 mod codec;

@@ -1,4 +1,4 @@
-//! The platform as this worker sees it: five kinds of calls, and what their answers mean.
+//! The HTTP client of the platform: job-take, job-stop, job-done, job-stream and ping.
 
 use std::time::Duration;
 
@@ -10,54 +10,54 @@ use tidegate_net::{Client, Error, HttpRequest, HttpResponse, Url};
 use crate::platform_urls::{OutputDelivery, PlatformUrls, WorkerLoad};
 use crate::wire::{self, TakenJobs};
 
-/// The longest that the platform may hold a question that it has no answer to.
+/// The timeout of a long poll.
 const POLL: Duration = Duration::from_secs(90);
-/// The longest that a result or a part may take, and a second more for each so many bytes.
+/// The timeout of a result or a part; large bodies get one more second per `BYTES_PER_SECOND`.
 const POST: Duration = Duration::from_secs(60);
-const BYTES_A_SECOND: usize = 128 * 1024;
-/// The longest that a message may take that is out of date soon.
-const BRIEF: Duration = Duration::from_secs(10);
-/// The pause that a platform gets that says it is too much and does not say for how long.
-const TOO_MUCH: Duration = Duration::from_secs(5);
-/// The longest pause that a platform may ask for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The version of the platform's own workers that this one behaves like.
+const BYTES_PER_SECOND: usize = 128 * 1024;
+/// The timeout of a progress report, which is soon out of date.
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause after a 429 without `Retry-After`.
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(5);
+/// The maximum of `Retry-After`.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// The version of Runpod's SDK that this worker is compatible with.
 pub const SDK_VERSION: &str = "1.12.0";
 
-/// How to reach the platform.
+/// The HTTP client of one worker.
 pub struct PlatformClient {
     client: Client,
     addresses: PlatformUrls,
-    /// Sent as it is, without any word in front of it.
+    /// Sent as it is, without `Bearer`.
     key: Option<HeaderValue>,
 }
 
-/// What became of a question for jobs.
+/// The outcome of a request for jobs.
 #[derive(Debug)]
 pub(crate) enum TakeOutcome {
-    /// These were handed out.
+    /// The platform handed out jobs.
     Jobs(TakenJobs),
-    /// There are none.
+    /// There are no jobs.
     Empty,
-    /// The platform wants to be left alone.
+    /// The platform asks for a pause.
     RateLimited(Duration),
-    /// It did not work.
+    /// The request failed.
     Failed(String),
 }
 
-/// What became of something that was brought.
+/// The outcome of a report.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PostOutcome {
-    /// It is there.
+    /// The platform accepted it.
     Accepted,
-    /// It will never be taken.
+    /// The platform will never accept it.
     Rejected(String),
-    /// It may be taken later, after a pause if one was asked for.
+    /// The platform may accept it later, after the pause if one is given.
     Retry(String, Option<Duration>),
 }
 
 impl PlatformClient {
-    /// A platform at these addresses. `key` is what `RUNPOD_AI_API_KEY` says.
+    /// A client for these URLs. `key` is the value of `RUNPOD_AI_API_KEY`.
     pub fn new(client: Client, addresses: PlatformUrls, key: Option<&str>) -> Self {
         let key = key
             .and_then(|key| HeaderValue::from_str(key.trim()).ok())
@@ -72,101 +72,101 @@ impl PlatformClient {
         }
     }
 
-    /// Whether parts of an output can be sent before its end.
+    /// Whether parts of an output can be streamed.
     pub(crate) fn accepts_stream(&self) -> bool {
         self.addresses.stream("x").is_some()
     }
 
-    /// Whether it can say which jobs to stop.
+    /// Whether the platform can stop jobs.
     pub(crate) fn supports_stops(&self) -> bool {
         self.addresses.stop().is_some()
     }
 
-    /// Asks for jobs. Dropping it may lose one that is on its way.
+    /// Requests jobs. Dropping the future may lose a job in the response.
     pub(crate) async fn take(&self, count: usize, load: WorkerLoad) -> TakeOutcome {
         match self.get(self.addresses.take(count, load), POLL).await {
-            Ok(reply) => asked(reply),
+            Ok(reply) => take_outcome(reply),
             Err(Error::Unreachable { source, .. }) if source.is_timeout() => TakeOutcome::Empty,
             Err(error) => TakeOutcome::Failed(chain(&error).to_string()),
         }
     }
 
-    /// Asks which jobs to stop. An error is told with what to do about it.
+    /// Requests the jobs to stop. An error says what to do about it.
     pub(crate) async fn stops(&self) -> Result<Vec<String>, String> {
         let Some(url) = self.addresses.stop() else {
             return Ok(Vec::new());
         };
         match self.get(url, POLL).await {
-            Ok(reply) if reply.status >= 400 => Err(told(reply.status)),
+            Ok(reply) if reply.status >= 400 => Err(status_error(reply.status)),
             Ok(reply) => Ok(wire::stops(&reply.body)),
             Err(Error::Unreachable { source, .. }) if source.is_timeout() => Ok(Vec::new()),
             Err(error) => Err(chain(&error).to_string()),
         }
     }
 
-    /// Brings the end of a job.
+    /// Delivers the result of a job.
     pub(crate) async fn end(
         &self,
         job: &str,
         delivered: OutputDelivery,
         body: Bytes,
     ) -> PostOutcome {
-        let limit = long_enough(&body);
+        let limit = post_timeout(&body);
         self.post(self.addresses.done(job, delivered), job, body, limit)
             .await
     }
 
-    /// Brings a part of a job's output.
+    /// Delivers a part of a job's output.
     pub(crate) async fn part(&self, job: &str, body: Bytes) -> PostOutcome {
         match self.addresses.stream(job) {
             Some(url) => {
-                let limit = long_enough(&body);
+                let limit = post_timeout(&body);
                 self.post(url, job, body, limit).await
             }
             None => PostOutcome::Accepted,
         }
     }
 
-    /// Tells how far a job is.
+    /// Reports the progress of a job.
     pub(crate) async fn progress(&self, job: &str, body: Bytes) -> PostOutcome {
         self.post(
             self.addresses.done(job, OutputDelivery::WithResult),
             job,
             body,
-            BRIEF,
+            PROGRESS_TIMEOUT,
         )
         .await
     }
 
-    /// Says that the worker lives and what it works on.
+    /// Sends a heartbeat with the ids of the worker's jobs.
     pub async fn ping(&self, jobs: &[String], limit: Duration) -> Result<(), String> {
         let named = jobs.join(",");
-        let mut said = vec![("runpod_version", SDK_VERSION)];
+        let mut params = vec![("runpod_version", SDK_VERSION)];
         if !jobs.is_empty() {
-            said.insert(0, ("job_id", &named));
+            params.insert(0, ("job_id", &named));
         }
-        self.say(&said, limit).await
+        self.send_ping(&params, limit).await
     }
 
-    /// Says that the worker cannot work, and why. Nobody waits long for that.
+    /// Reports that the worker is unhealthy, and why. Waits two seconds at most.
     pub async fn report_unhealthy(&self, check: &str, reason: &str) {
         let reason: String = reason.chars().take(256).collect();
-        let said = [
+        let params = [
             ("status", "unhealthy"),
             ("check", check),
             ("reason", &reason),
             ("runpod_version", SDK_VERSION),
         ];
-        // The worker ends either way.
-        self.say(&said, Duration::from_secs(2)).await.ok();
+        // The worker exits either way.
+        self.send_ping(&params, Duration::from_secs(2)).await.ok();
     }
 
-    async fn say(&self, said: &[(&str, &str)], limit: Duration) -> Result<(), String> {
-        let Some(url) = self.addresses.ping(said) else {
+    async fn send_ping(&self, params: &[(&str, &str)], limit: Duration) -> Result<(), String> {
+        let Some(url) = self.addresses.ping(params) else {
             return Ok(());
         };
         match self.get(url, limit).await {
-            Ok(reply) if reply.status >= 400 => Err(told(reply.status)),
+            Ok(reply) if reply.status >= 400 => Err(status_error(reply.status)),
             Ok(_) => Ok(()),
             Err(error) => Err(chain(&error).to_string()),
         }
@@ -187,7 +187,7 @@ impl PlatformClient {
 
     async fn post(&self, url: Url, job: &str, body: Bytes, limit: Duration) -> PostOutcome {
         let mut headers = self.headers();
-        // It is JSON; platforms know their own workers by saying so.
+        // The body is JSON; Runpod's SDK sends this content type all the same.
         headers.insert(
             CONTENT_TYPE,
             HeaderValue::from_static("application/x-www-form-urlencoded"),
@@ -209,7 +209,7 @@ impl PlatformClient {
             })
             .await
         {
-            Ok(reply) => brought(&reply),
+            Ok(reply) => post_outcome(&reply),
             Err(error) => PostOutcome::Retry(chain(&error).to_string(), None),
         }
     }
@@ -223,14 +223,14 @@ impl PlatformClient {
     }
 }
 
-/// What is large takes its time on a slow line, and would be brought again for ever.
-fn long_enough(body: &Bytes) -> Duration {
-    POST + Duration::from_secs((body.len() / BYTES_A_SECOND) as u64)
+/// A large body on a slow connection needs more time; a fixed timeout would retry it forever.
+fn post_timeout(body: &Bytes) -> Duration {
+    POST + Duration::from_secs((body.len() / BYTES_PER_SECOND) as u64)
 }
 
-fn asked(reply: HttpResponse) -> TakeOutcome {
+fn take_outcome(reply: HttpResponse) -> TakeOutcome {
     match reply.status {
-        // 400 means that the platform has frozen the worker and wants nothing.
+        // 400 means that the platform has paused the worker (FlashBoot) and has no jobs for it.
         204 | 400 => TakeOutcome::Empty,
         429 => TakeOutcome::RateLimited(pause(&reply)),
         200..300 => match wire::jobs(&reply.body) {
@@ -239,54 +239,56 @@ fn asked(reply: HttpResponse) -> TakeOutcome {
                 jobs,
                 without_input,
                 without_id: 1..,
-            }) if jobs.is_empty() && without_input.is_empty() => TakeOutcome::Failed(
-                "the platform handed out something without an id, which nobody can answer"
-                    .to_owned(),
-            ),
+            }) if jobs.is_empty() && without_input.is_empty() => {
+                TakeOutcome::Failed("the platform handed out a job without an id".to_owned())
+            }
             Some(taken) => TakeOutcome::Jobs(taken),
             None => TakeOutcome::Failed(format!(
-                "the platform's answer is no job: `{}`",
+                "the platform's response is not a job: `{}`",
                 beginning(&reply.body)
             )),
         },
-        status => TakeOutcome::Failed(told(status)),
+        status => TakeOutcome::Failed(status_error(status)),
     }
 }
 
-/// As much of an answer as tells what it is.
+/// The beginning of a body, for error messages.
 fn beginning(body: &[u8]) -> String {
     String::from_utf8_lossy(body)
         .chars()
         .take(60)
-        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
 }
 
-fn brought(reply: &HttpResponse) -> PostOutcome {
+fn post_outcome(reply: &HttpResponse) -> PostOutcome {
     match reply.status {
         200..300 => PostOutcome::Accepted,
-        429 => PostOutcome::Retry(told(429), Some(pause(reply))),
-        // A key can be put right, and then the work was not in vain.
+        429 => PostOutcome::Retry(status_error(429), Some(pause(reply))),
+        // A wrong key can be corrected, and the result is not lost.
         status @ (401 | 403 | 408 | 425 | 500..) => PostOutcome::Retry(
-            told(status),
-            reply.retry_after.map(|pause| pause.min(LONGEST_PAUSE)),
+            status_error(status),
+            reply.retry_after.map(|pause| pause.min(MAX_RETRY_AFTER)),
         ),
-        status => PostOutcome::Rejected(told(status)),
+        status => PostOutcome::Rejected(status_error(status)),
     }
 }
 
 fn pause(reply: &HttpResponse) -> Duration {
-    reply.retry_after.unwrap_or(TOO_MUCH).min(LONGEST_PAUSE)
+    reply
+        .retry_after
+        .unwrap_or(DEFAULT_RETRY_AFTER)
+        .min(MAX_RETRY_AFTER)
 }
 
-/// A status with what to do about it.
-fn told(status: u16) -> String {
+/// The error message for a status, with a hint.
+fn status_error(status: u16) -> String {
     let hint = match status {
         401 | 403 => "; is RUNPOD_AI_API_KEY the platform's key?",
         404 => "; are the addresses in RUNPOD_WEBHOOK_… those of this platform?",
         _ => "",
     };
-    format!("the platform answered {status}{hint}")
+    format!("the platform responded {status}{hint}")
 }
 
 #[cfg(test)]
@@ -302,57 +304,63 @@ mod tests {
     }
 
     #[test]
-    fn no_result_is_given_up_for_a_reason_that_passes() {
+    fn results_are_retried_after_temporary_errors() {
         for status in [401, 403, 408, 429, 500, 502, 503, 599] {
             assert!(
-                matches!(brought(&reply(status, None)), PostOutcome::Retry(..)),
+                matches!(post_outcome(&reply(status, None)), PostOutcome::Retry(..)),
                 "{status}"
             );
         }
         for status in [301, 400, 404, 409, 410, 413, 422] {
             assert!(
-                matches!(brought(&reply(status, None)), PostOutcome::Rejected(_)),
+                matches!(post_outcome(&reply(status, None)), PostOutcome::Rejected(_)),
                 "{status}"
             );
         }
-        assert_eq!(brought(&reply(201, None)), PostOutcome::Accepted);
+        assert_eq!(post_outcome(&reply(201, None)), PostOutcome::Accepted);
     }
 
     #[test]
-    fn a_platform_is_left_alone_as_long_as_it_says_within_reason() {
+    fn retry_after_is_honored_up_to_a_maximum() {
         assert!(matches!(
-            asked(reply(429, None)),
-            TakeOutcome::RateLimited(TOO_MUCH)
+            take_outcome(reply(429, None)),
+            TakeOutcome::RateLimited(DEFAULT_RETRY_AFTER)
         ));
         assert!(
-            matches!(asked(reply(429, Some(7))), TakeOutcome::RateLimited(pause) if pause.as_secs() == 7)
+            matches!(take_outcome(reply(429, Some(7))), TakeOutcome::RateLimited(pause) if pause.as_secs() == 7)
         );
         assert!(matches!(
-            asked(reply(429, Some(1 << 40))),
-            TakeOutcome::RateLimited(LONGEST_PAUSE)
+            take_outcome(reply(429, Some(1 << 40))),
+            TakeOutcome::RateLimited(MAX_RETRY_AFTER)
         ));
     }
 
     #[test]
-    fn answers_without_jobs_are_no_errors() {
+    fn responses_without_jobs_are_not_errors() {
         for status in [200, 204, 400] {
             assert!(
-                matches!(asked(reply(status, None)), TakeOutcome::Empty),
+                matches!(take_outcome(reply(status, None)), TakeOutcome::Empty),
                 "{status}"
             );
         }
-        assert!(matches!(asked(reply(500, None)), TakeOutcome::Failed(_)));
+        assert!(matches!(
+            take_outcome(reply(500, None)),
+            TakeOutcome::Failed(_)
+        ));
     }
 
     #[test]
-    fn an_answer_that_is_no_job_is_not_asked_for_all_the_time() {
+    fn a_response_that_is_not_a_job_is_an_error() {
         for body in ["<html>", "{}", "[5]", r#"{"input":1}"#] {
             let reply = HttpResponse {
                 status: 200,
                 retry_after: None,
                 body: body.into(),
             };
-            assert!(matches!(asked(reply), TakeOutcome::Failed(_)), "{body}");
+            assert!(
+                matches!(take_outcome(reply), TakeOutcome::Failed(_)),
+                "{body}"
+            );
         }
     }
 }

@@ -1,19 +1,19 @@
-//! The platform's addresses, made from the templates that it puts into its workers' environment.
+//! The platform's URLs, built from the templates in the worker's environment.
 //!
-//! The templates are text in which `$ID` and `$RUNPOD_POD_ID` stand for ids, and parameters are put at their
-//! end with `&` whether or not there is a `?`: that is how the platform's own workers do it, so that is what
-//! platforms expect. One thing is done better: `$RUNPOD_POD_ID` is filled in everywhere.
+//! `$ID` and `$RUNPOD_POD_ID` in a template stand for ids. Parameters are appended with `&` whether or
+//! not there is a `?`: Runpod's SDK does this, so platforms expect it. Unlike the SDK, this worker
+//! replaces `$RUNPOD_POD_ID` in every template.
 
 use std::fmt::Write;
 
 use tidegate_net::Url;
 
-/// The part of a take template that the addresses of batches and stops are derived from.
+/// The part of the take template that is replaced for the URLs of batches and stops.
 const TAKE: &str = "/job-take/";
 const POD: &str = "$RUNPOD_POD_ID";
 const ID: &str = "$ID";
 
-/// The templates as the environment has them.
+/// The templates in the environment.
 #[derive(Debug, Clone, Default)]
 pub struct UrlTemplates {
     /// `RUNPOD_WEBHOOK_GET_JOB`
@@ -26,35 +26,35 @@ pub struct UrlTemplates {
     pub ping: Option<String>,
 }
 
-/// A template that is no address.
+/// A template that is not a URL.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{variable} is `{template}`, which is no http or https address")]
+#[error("{variable} is `{template}`, which is not an http or https URL")]
 pub struct InvalidUrlTemplate {
-    /// Where it was read.
+    /// The environment variable.
     pub variable: &'static str,
-    /// What it says.
+    /// Its value.
     pub template: String,
 }
 
-/// Whether a worker that asks for jobs holds some.
+/// Whether a worker that requests jobs has any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerLoad {
-    /// None.
+    /// It has none.
     Idle,
-    /// At least one.
+    /// It has at least one.
     Busy,
 }
 
-/// How the output of a job went out.
+/// How the output of a job is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputDelivery {
-    /// All of it with the result.
+    /// With the result.
     WithResult,
-    /// In parts before the result.
+    /// In parts, before the result.
     Streamed,
 }
 
-/// Where everything of one worker is sent.
+/// The URLs for one worker.
 #[derive(Debug, Clone)]
 pub struct PlatformUrls {
     take: String,
@@ -66,7 +66,7 @@ pub struct PlatformUrls {
 }
 
 impl PlatformUrls {
-    /// Only where signs of life go, for who takes no jobs from the platform.
+    /// Only the URL for pings, for a server that takes no jobs from the platform.
     pub fn ping_only(ping: &str, worker: &str) -> Result<Self, InvalidUrlTemplate> {
         let templates = UrlTemplates {
             take: ping.to_owned(),
@@ -80,7 +80,7 @@ impl PlatformUrls {
         })
     }
 
-    /// Fills in the worker's id, and looks whether every template is an address.
+    /// Inserts the worker's id and checks that every template is a URL.
     pub fn from_templates(
         templates: &UrlTemplates,
         worker: &str,
@@ -115,7 +115,7 @@ impl PlatformUrls {
         Ok(addresses)
     }
 
-    /// Where `count` jobs are asked for.
+    /// The URL for requests of `count` jobs.
     pub fn take(&self, count: usize, load: WorkerLoad) -> Url {
         let busy = match load {
             WorkerLoad::Idle => 0,
@@ -130,12 +130,12 @@ impl PlatformUrls {
         }
     }
 
-    /// Where the platform says which jobs to stop, if that can be derived.
+    /// The URL for jobs to stop, if it can be derived.
     pub fn stop(&self) -> Option<Url> {
         self.stop.as_deref().map(parsed)
     }
 
-    /// Where the result of a job goes, and its progress.
+    /// The URL for the result and the progress of a job.
     pub fn done(&self, job: &str, delivered: OutputDelivery) -> Url {
         let streamed = delivered == OutputDelivery::Streamed;
         parsed(&format!(
@@ -144,7 +144,7 @@ impl PlatformUrls {
         ))
     }
 
-    /// Where the parts of a job's output go.
+    /// The URL for the parts of a job's output.
     pub fn stream(&self, job: &str) -> Option<Url> {
         Some(parsed(&format!(
             "{}&isStream=false",
@@ -152,10 +152,10 @@ impl PlatformUrls {
         )))
     }
 
-    /// Where the worker says that it lives, with what it says.
-    pub fn ping(&self, said: &[(&str, &str)]) -> Option<Url> {
+    /// The URL for pings, with these parameters.
+    pub fn ping(&self, params: &[(&str, &str)]) -> Option<Url> {
         let mut url = parsed(self.ping.as_ref()?);
-        url.query_pairs_mut().extend_pairs(said);
+        url.query_pairs_mut().extend_pairs(params);
         Some(url)
     }
 }
@@ -164,12 +164,12 @@ fn is_address(text: &str) -> bool {
     Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }
 
-/// Parameters and encoded ids do not make an address unreadable.
+/// Parses a URL; appended parameters and encoded ids keep it valid.
 fn parsed(text: &str) -> Url {
-    Url::parse(text).expect("the template was an address")
+    Url::parse(text).expect("the template was checked")
 }
 
-/// An id as part of an address, whatever is in it.
+/// Percent-encodes an id.
 fn encoded(id: &str) -> String {
     let mut text = String::with_capacity(id.len());
     for byte in id.bytes() {
@@ -177,7 +177,7 @@ fn encoded(id: &str) -> String {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
                 text.push(char::from(byte))
             }
-            _ => write!(text, "%{byte:02X}").expect("a String never fails to write"),
+            _ => write!(text, "%{byte:02X}").expect("writing to a String cannot fail"),
         }
     }
     text
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn every_address_is_what_the_platform_expects() {
+    fn urls_have_the_format_that_the_platform_expects() {
         let at = addresses("http://p/v2/e/job-take/$ID?gpu=X");
         let all = [
             at.take(1, WorkerLoad::Idle),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_without_a_query_gets_its_parameters_all_the_same() {
+    fn parameters_are_appended_to_a_template_without_a_query() {
         let at = addresses("http://p/job-take/$RUNPOD_POD_ID");
         assert_eq!(
             at.take(1, WorkerLoad::Idle).as_str(),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_known_path_there_are_no_stops_and_batches_go_to_the_one_address() {
+    fn a_take_template_without_job_take_has_no_stop_url_and_one_url_for_batches() {
         let at = addresses("http://p/jobs?w=$ID");
         assert!(at.stop().is_none());
         assert_eq!(
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_named_with_its_variable() {
+    fn an_invalid_template_is_reported_with_its_variable() {
         let templates = UrlTemplates {
             take: "http://p/".to_owned(),
             done: "job-done/$ID".to_owned(),

@@ -1,7 +1,7 @@
-//! Asks the platform for jobs, as many as there is room for.
+//! Requests jobs from the platform, up to the worker's capacity.
 //!
-//! An open question is never taken back, because a job may be on its way with the answer. When room comes up
-//! while one is open, a second one is asked beside it.
+//! An open request is never canceled, because its response may contain a job. When capacity becomes
+//! free while a request is open, a second request is sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,25 +19,25 @@ use crate::platform_urls::{OutputDelivery, WorkerLoad};
 use crate::wire::{self, Job, TakenJobs};
 use crate::worker::TaskSpawner;
 
-/// Questions that may be open at once.
-const OPEN: usize = 2;
-/// How long an open question is still listened to when the worker is to end.
-const LAST_ANSWERS: Duration = Duration::from_millis(500);
-/// Answers that say "nothing" sooner than this come from a platform that does not wait, which is not asked at
-/// once again.
+/// The most open requests.
+const MAX_REQUESTS: usize = 2;
+/// How long the worker waits for open requests when it shuts down.
+const SHUTDOWN_WAIT: Duration = Duration::from_millis(500);
+/// An empty response that arrives sooner than this comes from a platform that does not hold requests;
+/// the next request is delayed.
 const TOO_SOON: Duration = Duration::from_millis(50);
-/// How often is looked whether a model that was away is back.
+/// How often the health of the model is checked while it is not ready.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) struct JobPoller {
     pub(crate) runner: Arc<JobRunner>,
     pub(crate) starter: TaskSpawner,
-    /// Says that no more jobs are wanted.
+    /// Canceled when the worker takes no more jobs.
     pub(crate) enough: CancellationToken,
     /// After errors.
-    pub(crate) trouble: Backoff,
-    /// After answers that came too soon.
-    pub(crate) nothing: Backoff,
+    pub(crate) error_backoff: Backoff,
+    /// After empty responses that came too soon.
+    pub(crate) empty_backoff: Backoff,
 }
 
 impl JobPoller {
@@ -46,14 +46,14 @@ impl JobPoller {
         starter: TaskSpawner,
         enough: CancellationToken,
     ) -> Self {
-        let trouble = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
-        let nothing = Backoff::new(Duration::from_millis(20), Duration::from_millis(250));
+        let error_backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
+        let empty_backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(250));
         Self {
             runner,
             starter,
             enough,
-            trouble,
-            nothing,
+            error_backoff,
+            empty_backoff,
         }
     }
 
@@ -65,50 +65,46 @@ impl JobPoller {
             tokio::select! {
                 biased;
                 () = self.enough.cancelled() => break,
-                Some((took, asked)) = open.next() => not_before = Instant::now() + self.answered(took, asked),
-                room = room(&runner, not_before), if open.len() < OPEN => open.push(ask(&runner, room)),
+                Some((took, outcome)) = open.next() => not_before = Instant::now() + self.handle_response(took, outcome),
+                count = capacity(&runner, not_before), if open.len() < MAX_REQUESTS => open.push(request_jobs(&runner, count)),
             }
         }
-        let until = Instant::now() + LAST_ANSWERS;
-        while let Ok(Some((took, asked))) = tokio::time::timeout_at(until, open.next()).await {
-            self.answered(took, asked);
+        let until = Instant::now() + SHUTDOWN_WAIT;
+        while let Ok(Some((took, outcome))) = tokio::time::timeout_at(until, open.next()).await {
+            self.handle_response(took, outcome);
         }
     }
 
-    /// Deals with an answer; says how long to leave the platform alone.
-    fn answered(&mut self, took: Duration, asked: TakeOutcome) -> Duration {
-        match asked {
+    /// Handles a response. Returns the pause before the next request.
+    fn handle_response(&mut self, took: Duration, outcome: TakeOutcome) -> Duration {
+        match outcome {
             TakeOutcome::Jobs(taken) => {
-                self.trouble.succeed();
-                self.nothing.succeed();
-                self.take_in(taken);
+                self.error_backoff.succeed();
+                self.empty_backoff.succeed();
+                self.accept(taken);
                 Duration::ZERO
             }
             TakeOutcome::Empty => {
-                self.trouble.succeed();
+                self.error_backoff.succeed();
                 if took < TOO_SOON {
-                    self.nothing.fail()
+                    self.empty_backoff.fail()
                 } else {
                     Duration::ZERO
                 }
             }
             TakeOutcome::RateLimited(pause) => {
-                tracing::warn!(?pause, "the platform says that it is asked too often");
+                tracing::warn!(?pause, "the platform limits the rate of requests");
                 pause
             }
             TakeOutcome::Failed(reason) => {
-                let pause = self.trouble.fail();
-                tracing::error!(
-                    reason,
-                    ?pause,
-                    "no jobs could be had; the platform is asked again"
-                );
+                let pause = self.error_backoff.fail();
+                tracing::error!(reason, ?pause, "failed to fetch jobs, retrying");
                 pause
             }
         }
     }
 
-    fn take_in(&self, taken: TakenJobs) {
+    fn accept(&self, taken: TakenJobs) {
         let TakenJobs {
             jobs,
             without_input,
@@ -117,11 +113,11 @@ impl JobPoller {
         if without_id > 0 {
             tracing::error!(
                 count = without_id,
-                "the platform handed out something without an id, which nobody can answer"
+                "the platform handed out a job without an id"
             );
         }
         for id in without_input {
-            self.send_back(id);
+            self.fail_job(id);
         }
         for job in jobs {
             self.start(job);
@@ -135,23 +131,20 @@ impl JobPoller {
 
     fn start(&self, job: Job) {
         let Some(stop) = self.runner.in_flight.add(&job.id) else {
-            return tracing::warn!(
-                job = job.id,
-                "the platform handed out a job that is in hand already"
-            );
+            return tracing::warn!(job = job.id, "the platform handed out a job twice");
         };
         self.runner.execution.journal.record_taken(&job);
         self.starter.start(Arc::clone(&self.runner).run(job, stop));
     }
 
-    /// A job that nobody can work on gets its answer too.
-    fn send_back(&self, id: String) {
+    /// Fails a job that cannot be run.
+    fn fail_job(&self, id: String) {
         let Some(stop) = self.runner.in_flight.add(&id) else {
             return;
         };
         tracing::error!(job = id, "the platform handed out a job without `input`");
         let body = wire::failure("the job has no `input`");
-        self.starter.start(Arc::clone(&self.runner).bring(
+        self.starter.start(Arc::clone(&self.runner).deliver(
             id,
             stop,
             OutputDelivery::WithResult,
@@ -160,29 +153,29 @@ impl JobPoller {
     }
 }
 
-/// Waits until a job can be worked on and the platform may be asked; says how many.
-async fn room(runner: &JobRunner, not_before: Instant) -> usize {
+/// Waits for capacity, a healthy model and the end of the pause. Returns the number of jobs.
+async fn capacity(runner: &JobRunner, not_before: Instant) -> usize {
     tokio::time::sleep_until(not_before).await;
     loop {
-        let room = runner.in_flight.room().await;
+        let capacity = runner.in_flight.capacity().await;
         if matches!(
             runner.execution.executor.report().health,
             Health::Ready | Health::Busy
         ) {
-            return room;
+            return capacity;
         }
         tokio::time::sleep(HEALTH_CHECK_INTERVAL).await;
     }
 }
 
-async fn ask(runner: &JobRunner, count: usize) -> (Duration, TakeOutcome) {
+async fn request_jobs(runner: &JobRunner, count: usize) -> (Duration, TakeOutcome) {
     let began = Instant::now();
-    let _asking = runner.in_flight.ask(count);
+    let _reservation = runner.in_flight.reserve(count);
     let load = if runner.in_flight.is_empty() {
         WorkerLoad::Idle
     } else {
         WorkerLoad::Busy
     };
-    let asked = runner.platform.take(count, load).await;
-    (began.elapsed(), asked)
+    let outcome = runner.platform.take(count, load).await;
+    (began.elapsed(), outcome)
 }

@@ -1,4 +1,4 @@
-//! One job without a platform, to try a handler.
+//! Runs one job without a platform, to test a handler.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::execute::{ExecutionContext, RunResult, StreamSupport};
 use crate::journal::Journal;
 use crate::wire::Job;
 
-/// Runs one job; gives the body that a platform would get, or nothing when it was stopped.
+/// Runs one job and returns the body of its result, or `None` when it was stopped.
 pub async fn run_once(
     executor: Arc<dyn Executor>,
     codec: Arc<dyn JobCodec>,
@@ -29,7 +29,7 @@ pub async fn run_once(
         job_timeout: None,
     };
     match execution
-        .work(job, stop, &ReportSender::disconnected())
+        .execute(job, stop, &ReportSender::disconnected())
         .await
     {
         RunResult::Finished(end) => Some(end.body),

@@ -1,4 +1,4 @@
-//! The platform's words: jobs as it hands them out, and what it is sent.
+//! The bodies of Runpod's worker protocol: jobs from the platform, and reports to it.
 
 use std::collections::HashMap;
 
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_core::lenient::{self, Infinities};
 
-/// A job that the platform handed out.
+/// A job from the platform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// The platform's name for it.
+    /// The platform's id of the job.
     pub id: String,
-    /// The json object, for handlers that want to see it.
+    /// The whole object, for handlers.
     pub json: Bytes,
 }
 
-/// What an answer to a take holds.
+/// The jobs of one response.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct TakenJobs {
     pub(crate) jobs: Vec<Job>,
-    /// Jobs that can only be sent back: they have an id and no input.
+    /// The ids of jobs without `input`, which fail at once.
     pub(crate) without_input: Vec<String>,
-    /// What cannot even be named.
+    /// The number of jobs without an id.
     pub(crate) without_id: usize,
 }
 
 impl Job {
-    /// The job's input, as its caller wrote it.
+    /// The job's input, as its client wrote it.
     pub fn input(&self) -> Bytes {
         let members: HashMap<String, &RawValue> =
             serde_json::from_slice(&self.json).unwrap_or_default();
@@ -38,7 +38,7 @@ impl Job {
             })
     }
 
-    /// The batch that it came with, for log lines.
+    /// The id of the job's batch, for log messages.
     pub(crate) fn batch(&self) -> Option<String> {
         #[derive(Deserialize)]
         struct Members {
@@ -49,7 +49,8 @@ impl Job {
     }
 }
 
-/// Reads the answer to a take: one job, a list of jobs, or nothing. `None` when it is something else.
+/// Parses the response to a request for jobs: one job, a list of jobs, or nothing. `None` when it is
+/// something else.
 pub(crate) fn jobs(body: &Bytes) -> Option<TakenJobs> {
     if body.trim_ascii().is_empty() {
         return Some(TakenJobs::default());
@@ -58,18 +59,18 @@ pub(crate) fn jobs(body: &Bytes) -> Option<TakenJobs> {
     let mut taken = TakenJobs::default();
     if let Ok(list) = serde_json::from_slice::<Vec<&RawValue>>(&body) {
         for item in list {
-            take_in(&mut taken, body.slice_ref(item.get().as_bytes()));
+            add_job(&mut taken, body.slice_ref(item.get().as_bytes()));
         }
     } else if &body[..] != b"null" {
-        take_in(&mut taken, body);
+        add_job(&mut taken, body);
     }
     Some(taken)
 }
 
-fn take_in(taken: &mut TakenJobs, json: Bytes) {
+fn add_job(taken: &mut TakenJobs, json: Bytes) {
     let members: HashMap<String, &RawValue> = serde_json::from_slice(&json).unwrap_or_default();
     match (
-        members.get("id").and_then(|id| name(id.get())),
+        members.get("id").and_then(|id| parse_id(id.get())),
         members.contains_key("input"),
     ) {
         (Some(id), true) => taken.jobs.push(Job { id, json }),
@@ -78,8 +79,8 @@ fn take_in(taken: &mut TakenJobs, json: Bytes) {
     }
 }
 
-/// An id: a text, or a number, which in an address is a text too.
-fn name(json: &str) -> Option<String> {
+/// An id: a string, or a number, which becomes a string in URLs.
+fn parse_id(json: &str) -> Option<String> {
     let text = serde_json::from_str::<String>(json).ok();
     let number = || {
         serde_json::from_str::<i64>(json)
@@ -89,7 +90,7 @@ fn name(json: &str) -> Option<String> {
     text.or_else(number).filter(|id| !id.is_empty())
 }
 
-/// The ids in an answer to the question what to stop.
+/// The ids in the response to a request for jobs to stop.
 pub(crate) fn stops(body: &[u8]) -> Vec<String> {
     #[derive(Deserialize)]
     struct Stops<'a> {
@@ -104,24 +105,26 @@ pub(crate) fn stops(body: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// The end of a job, as the platform is told.
+/// The body of `job-done`.
 #[derive(Debug, Default, Serialize)]
 pub struct JobDone<'a> {
-    /// What the job gave.
+    /// The output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<&'a RawValue>,
-    /// Why it failed.
+    /// Why the job failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<&'a str>,
-    /// Whether the worker wants to be replaced.
+    /// Whether the platform should replace the worker.
     #[serde(rename = "stopPod", skip_serializing_if = "Option::is_none")]
     pub stop_pod: Option<bool>,
 }
 
 impl JobDone<'_> {
-    /// As bytes.
+    /// The body as JSON.
     pub fn to_bytes(&self) -> Bytes {
-        serde_json::to_vec(self).expect("it is JSON already").into()
+        serde_json::to_vec(self)
+            .expect("the output is valid JSON")
+            .into()
     }
 }
 
@@ -134,12 +137,12 @@ pub(crate) fn failure(error: &str) -> Bytes {
     .to_bytes()
 }
 
-/// The body of one part of an output.
+/// The body of a part of an output.
 pub(crate) fn part(json: &[u8]) -> Bytes {
     [b"{\"output\":", json, b"}"].concat().into()
 }
 
-/// The body of a message about progress.
+/// The body of a progress report.
 pub(crate) fn progress(json: &[u8]) -> Bytes {
     [b"{\"status\":\"IN_PROGRESS\",\"output\":", json, b"}"]
         .concat()
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_job_stays_the_bytes_it_was() {
+    fn a_job_keeps_its_original_bytes() {
         let text = r#"{"id":"a", "webhook" : "x","input": {"n": 1.50} }"#;
         let taken = jobs(&Bytes::from_static(text.as_bytes())).unwrap();
         assert_eq!(taken.jobs[0].json, text);
@@ -211,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn only_texts_are_stops() {
+    fn only_strings_are_ids_to_stop() {
         assert_eq!(stops(br#"{"jobsToStop":["a",3,null,"b"]}"#), ["a", "b"]);
         assert!(stops(b"[]").is_empty() && stops(b"").is_empty() && stops(b"{}").is_empty());
     }
 
     #[test]
-    fn bodies_are_joined_without_being_read() {
+    fn bodies_are_built_without_parsing_outputs() {
         assert_eq!(part(b"1"), r#"{"output":1}"#);
         assert_eq!(
             progress(b"\"x\""),

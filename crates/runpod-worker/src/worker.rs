@@ -1,4 +1,4 @@
-//! The loops of a worker: take, stop, ping, and how many at once; and how they begin and end.
+//! [`RunpodWorker`]: its loops (poll, stop, ping, concurrency), startup and shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,47 +19,47 @@ use crate::platform_urls::OutputDelivery;
 use crate::poll::JobPoller;
 use crate::wire;
 
-/// How often is looked how many jobs the model can run at once.
-const LIMIT_EVERY: Duration = Duration::from_millis(200);
-/// How often is looked whether the model still works.
+/// How often the concurrency of the model is checked.
+const CONCURRENCY_CHECK_INTERVAL: Duration = Duration::from_millis(200);
+/// How often the health of the model is checked.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// The pause after an answer that stops nothing.
-const STOPS_AGAIN: Duration = Duration::from_secs(1);
-/// How long results are still brought when the model is broken.
-const LAST_RESULTS: Duration = Duration::from_secs(30);
-/// How often a job is given to the model before it is held for what kills its worker.
-const MOST_BEGINNINGS: u32 = 2;
+/// The pause after a response that stops no job.
+const STOP_POLL_PAUSE: Duration = Duration::from_secs(1);
+/// How long results are still delivered after the model is defunct.
+const DEFUNCT_DRAIN: Duration = Duration::from_secs(30);
+/// How often a job is started before it is assumed to kill its worker.
+const MAX_STARTS: u32 = 2;
 
-/// What becomes of a job that the model worked on when the worker died.
+/// What to do with a job that was running when the worker died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnInterruptedJob {
-    /// It is run again, once, unless parts of its output are with the platform already.
+    /// Run it again, once, unless the platform already has parts of its output.
     Retry,
-    /// It has failed.
+    /// Report it as failed.
     Fail,
 }
 
-/// How the worker behaves.
+/// The configuration of a worker.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The time between two signs of life.
+    /// The time between two pings.
     pub ping_interval: Duration,
-    /// What the model's code means by what it does.
+    /// How the model's outputs are interpreted.
     pub semantics: HandlerSemantics,
-    /// What becomes of jobs that a worker before this one has lost.
+    /// What to do with jobs that were running when the previous worker process died.
     pub on_interrupted: OnInterruptedJob,
-    /// How long the model may work on one job.
+    /// The most time that the model may spend on a job.
     pub job_timeout: Option<Duration>,
 }
 
-/// Why a worker has no more to do.
+/// Why a worker exits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExitReason {
-    /// It was told to end.
+    /// Shutdown was requested.
     Requested,
-    /// It wants to be replaced.
+    /// The worker is to be replaced.
     Refresh,
-    /// The model does not work any more.
+    /// The model is defunct.
     ModelDefunct(String),
 }
 
@@ -68,26 +68,26 @@ pub struct RunpodWorker {
     runner: Arc<JobRunner>,
     options: Config,
     tasks: TaskTracker,
-    /// No more jobs.
-    enough: CancellationToken,
-    /// No more of anything.
-    over: CancellationToken,
+    /// Canceled when the worker takes no more jobs.
+    stop_polling: CancellationToken,
+    /// Canceled when all tasks end.
+    shutdown: CancellationToken,
 }
 
-/// What a worker is made of.
+/// The dependencies of a worker.
 pub struct WorkerDeps {
-    /// Who runs the jobs.
+    /// Runs the jobs.
     pub executor: Arc<dyn Executor>,
-    /// Who carries them.
+    /// Converts inputs and outputs.
     pub codec: Arc<dyn JobCodec>,
-    /// Where they come from.
+    /// The platform of the jobs.
     pub platform: Arc<PlatformClient>,
-    /// Where they are written down.
+    /// Records the jobs for the next worker process.
     pub journal: Journal,
 }
 
 impl RunpodWorker {
-    /// A worker that does nothing yet.
+    /// A worker that has not started.
     pub fn new(parts: WorkerDeps, options: Config) -> Self {
         let WorkerDeps {
             executor,
@@ -118,14 +118,14 @@ impl RunpodWorker {
             runner,
             options,
             tasks: TaskTracker::new(),
-            enough: CancellationToken::new(),
-            over: CancellationToken::new(),
+            stop_polling: CancellationToken::new(),
+            shutdown: CancellationToken::new(),
         }
     }
 
-    /// Works until `leave` is canceled or the model is broken; then what is in hand is brought to its end, for at most
-    /// `patience`. What is not, is in the journal. The model must be ready.
-    pub async fn run(&self, leave: &CancellationToken, patience: Duration) -> ExitReason {
+    /// Runs until `leave` is canceled or the model is defunct; then finishes its jobs for at most
+    /// `drain_timeout`. The journal keeps the unfinished ones. The model must be ready.
+    pub async fn run(&self, leave: &CancellationToken, drain_timeout: Duration) -> ExitReason {
         set_limit(&self.runner);
         self.resume();
         for task in [
@@ -135,36 +135,36 @@ impl RunpodWorker {
         ] {
             self.spawn(task);
         }
-        let takes = JobPoller::new(
+        let poller = JobPoller::new(
             Arc::clone(&self.runner),
-            self.starter(),
-            self.enough.clone(),
+            self.spawner(),
+            self.stop_polling.clone(),
         );
-        let takes = self.tasks.spawn(takes.run());
-        let over = tokio::select! {
+        let poller = self.tasks.spawn(poller.run());
+        let reason = tokio::select! {
             () = leave.cancelled() => ExitReason::Requested,
-            () = self.enough.cancelled() => ExitReason::Refresh,
-            reason = self.broken() => ExitReason::ModelDefunct(reason),
+            () = self.stop_polling.cancelled() => ExitReason::Refresh,
+            error = self.defunct_reason() => ExitReason::ModelDefunct(error),
         };
-        self.enough.cancel();
-        // A panic in it has been told, and the jobs in hand are not lost by it.
-        takes.await.ok();
-        let patience = match over {
-            ExitReason::Requested | ExitReason::Refresh => patience,
-            // Nobody works on what is not over yet; results are still brought.
-            ExitReason::ModelDefunct(_) => patience.min(LAST_RESULTS),
+        self.stop_polling.cancel();
+        // A panic in this task was logged, and it does not lose jobs.
+        poller.await.ok();
+        let drain_timeout = match reason {
+            ExitReason::Requested | ExitReason::Refresh => drain_timeout,
+            // Unfinished jobs cannot continue; finished results are still delivered.
+            ExitReason::ModelDefunct(_) => drain_timeout.min(DEFUNCT_DRAIN),
         };
-        if tokio::time::timeout(patience, self.runner.in_flight.empty())
+        if tokio::time::timeout(drain_timeout, self.runner.in_flight.wait_until_empty())
             .await
             .is_err()
         {
-            tracing::warn!(jobs = ?self.runner.in_flight.ids(), "these jobs are left to the next worker");
+            tracing::warn!(jobs = ?self.runner.in_flight.ids(), "unfinished jobs are left to the next worker");
         }
-        self.over.cancel();
-        over
+        self.shutdown.cancel();
+        reason
     }
 
-    /// What a worker before this one has left.
+    /// Continues the jobs of the previous worker process.
     fn resume(&self) {
         for JournaledJob { job, stage } in self.runner.execution.journal.jobs() {
             let Some(stop) = self.runner.in_flight.add(&job.id) else {
@@ -175,16 +175,14 @@ impl RunpodWorker {
                 (JobStage::Finished { delivered, body }, _) => {
                     tracing::info!(
                         job = job.id,
-                        "the result of a worker before this one is brought"
+                        "delivering the result of a job of the previous worker"
                     );
-                    self.starter()
-                        .start(runner.bring(job.id, stop, delivered, body));
+                    self.spawner()
+                        .start(runner.deliver(job.id, stop, delivered, body));
                     continue;
                 }
                 (JobStage::Taken { starts: 0 }, _) => None,
-                (JobStage::Taken { starts }, OnInterruptedJob::Retry)
-                    if starts < MOST_BEGINNINGS =>
-                {
+                (JobStage::Taken { starts }, OnInterruptedJob::Retry) if starts < MAX_STARTS => {
                     None
                 }
                 (JobStage::Taken { .. }, _) => Some(self.options.semantics.without_stream),
@@ -192,21 +190,21 @@ impl RunpodWorker {
             };
             match lost {
                 None => {
-                    tracing::info!(job = job.id, "a job of a worker before this one is run");
-                    self.starter().start(runner.run(job, stop));
+                    tracing::info!(job = job.id, "running a job of the previous worker");
+                    self.spawner().start(runner.run(job, stop));
                 }
                 Some(delivered) => {
                     tracing::warn!(
                         job = job.id,
-                        "a job was lost with the worker before this one"
+                        "job was interrupted when the previous worker died"
                     );
-                    let body = wire::failure("the worker died while it worked on the job");
+                    let body = wire::failure("the worker died while it ran the job");
                     self.runner
                         .execution
                         .journal
                         .record_finished(&job.id, delivered, &body);
-                    self.starter()
-                        .start(runner.bring(job.id, stop, delivered, body));
+                    self.spawner()
+                        .start(runner.deliver(job.id, stop, delivered, body));
                 }
             }
         }
@@ -214,7 +212,7 @@ impl RunpodWorker {
 
     fn spawn(&self, which: BackgroundLoop) {
         let (runner, every) = (Arc::clone(&self.runner), self.options.ping_interval);
-        self.starter().start(async move {
+        self.spawner().start(async move {
             match which {
                 BackgroundLoop::Ping => pings(&runner, every).await,
                 BackgroundLoop::Stops => stops(&runner).await,
@@ -223,21 +221,21 @@ impl RunpodWorker {
         });
     }
 
-    fn starter(&self) -> TaskSpawner {
+    fn spawner(&self) -> TaskSpawner {
         TaskSpawner {
             tasks: self.tasks.clone(),
-            over: self.over.clone(),
+            shutdown: self.shutdown.clone(),
         }
     }
 
-    /// Waits until the model is given up.
-    async fn broken(&self) -> String {
+    /// Waits until the model is defunct and returns the reason.
+    async fn defunct_reason(&self) -> String {
         loop {
             let report = self.runner.execution.executor.report();
             if matches!(report.health, Health::SetupFailed | Health::Defunct) {
                 return report
                     .health_error
-                    .unwrap_or_else(|| "the model does not work any more".to_owned());
+                    .unwrap_or_else(|| "the model is defunct".to_owned());
             }
             tokio::time::sleep(HEALTH_CHECK_INTERVAL).await;
         }
@@ -245,25 +243,25 @@ impl RunpodWorker {
 }
 
 impl Drop for RunpodWorker {
-    /// Jobs that are left to the next worker say nothing more: their model is about to be ended, which would look
-    /// like a crash.
+    /// Stops the reports of unfinished jobs: their model is about to exit, which would look like a
+    /// crash.
     fn drop(&mut self) {
-        self.over.cancel();
+        self.shutdown.cancel();
     }
 }
 
-/// Starts what lasts no longer than the worker. What is cut off by its end is in the journal.
+/// Spawns tasks that end with the worker. The journal keeps the jobs of interrupted tasks.
 #[derive(Clone)]
 pub(crate) struct TaskSpawner {
     tasks: TaskTracker,
-    over: CancellationToken,
+    shutdown: CancellationToken,
 }
 
 impl TaskSpawner {
     pub(crate) fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let over = self.over.clone();
+        let shutdown = self.shutdown.clone();
         self.tasks
-            .spawn(async move { over.run_until_cancelled(task).await });
+            .spawn(async move { shutdown.run_until_cancelled(task).await });
     }
 }
 
@@ -277,24 +275,24 @@ async fn limits(runner: &JobRunner) {
     loop {
         tokio::select! {
             () = runner.execution.executor.desired_concurrency_changed() => {}
-            // A child that takes another one's place may have other slots.
-            () = tokio::time::sleep(LIMIT_EVERY) => {}
+            // A replaced child may have another number of slots.
+            () = tokio::time::sleep(CONCURRENCY_CHECK_INTERVAL) => {}
         }
         set_limit(runner);
     }
 }
 
-/// As many as the model's code wants, and never more than it can run. While its child is being replaced, what that
-/// could do the next one can.
+/// Sets the limit to the concurrency that the model's code wants, at most its slots. While the child is
+/// replaced, the limit stays.
 fn set_limit(runner: &JobRunner) {
     match (
         runner.execution.executor.pool_status().slots,
         runner.execution.executor.desired_concurrency(),
     ) {
         (0, _) => {}
-        (slots, wanted) => runner
+        (slots, desired) => runner
             .in_flight
-            .set_limit(wanted.unwrap_or(slots).min(slots)),
+            .set_limit(desired.unwrap_or(slots).min(slots)),
     }
 }
 
@@ -311,7 +309,7 @@ async fn pings(runner: &JobRunner, every: Duration) {
             )
             .await
         {
-            tracing::warn!(reason, "the platform did not take a sign of life");
+            tracing::warn!(reason, "failed to send ping");
         }
     }
 }
@@ -322,23 +320,19 @@ async fn stops(runner: &JobRunner) {
             "RUNPOD_WEBHOOK_GET_JOB has no `/job-take/`, so the platform cannot stop jobs"
         );
     }
-    let mut trouble = Backoff::new(Duration::from_secs(1), Duration::from_secs(15));
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(15));
     loop {
         match runner.platform.stops().await {
             Ok(ids) => {
-                trouble.succeed();
+                backoff.succeed();
                 let stopped = ids.iter().filter(|id| runner.in_flight.stop(id)).count();
                 if stopped == 0 {
-                    tokio::time::sleep(STOPS_AGAIN).await;
+                    tokio::time::sleep(STOP_POLL_PAUSE).await;
                 }
             }
             Err(reason) => {
-                let pause = trouble.fail();
-                tracing::warn!(
-                    reason,
-                    ?pause,
-                    "the platform did not say which jobs to stop; it is asked again"
-                );
+                let pause = backoff.fail();
+                tracing::warn!(reason, ?pause, "failed to fetch jobs to stop, retrying");
                 tokio::time::sleep(pause).await;
             }
         }

@@ -57,7 +57,7 @@ def test_a_permanently_refused_result_is_not_retried(job_server: JobServer, work
     worker = workers.start(workers.script(WORK))
     job_server.result("next")
     assert [seen.status for seen in job_server.requests_of("done", "gone")] == [404]
-    assert "does not want" in worker.read_log()
+    assert "the platform rejected" in worker.read_log()
 
 
 def test_a_result_survives_an_outage_of_the_platform(job_server: JobServer, workers: WorkerLauncher) -> None:
@@ -66,7 +66,7 @@ def test_a_result_survives_an_outage_of_the_platform(job_server: JobServer, work
     job_server.wait(lambda: runs(workers))
     job_server.shut_down()
     (workers.folder / "go").touch()
-    job_server.wait(lambda: "it is brought again" in worker.read_log())
+    job_server.wait(lambda: "failed to deliver result" in worker.read_log())
     job_server.start()
     assert job_server.result("a") == {"output": "a"}
     job_server.offer("b")
@@ -107,7 +107,7 @@ def test_a_400_means_no_jobs_and_a_429_pauses_polling(job_server: JobServer, wor
     first, second, third = job_server.requests_of("take")[:3]
     assert (first.status, second.status) == (400, 429)
     assert third.at - second.at > 4
-    assert "asked too often" in worker.read_log()
+    assert "limits the rate" in worker.read_log()
 
 
 def test_a_url_that_hangs_does_not_block_the_others(job_server: JobServer, workers: WorkerLauncher) -> None:
@@ -116,7 +116,7 @@ def test_a_url_that_hangs_does_not_block_the_others(job_server: JobServer, worke
     worker = workers.start(workers.script(WORK))
     assert job_server.result("a") == {"output": "a"}
     assert job_server.result("b") == {"output": "b"}
-    job_server.wait(lambda: "did not take a sign of life" in worker.read_log())
+    job_server.wait(lambda: "failed to send ping" in worker.read_log())
     worker.terminate()
     assert worker.wait_exit() == 0
 

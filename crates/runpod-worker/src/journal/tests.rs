@@ -1,4 +1,4 @@
-//! What the next worker finds, whatever happened to the file.
+//! What the next worker process reads, also after failed writes.
 
 use super::*;
 
@@ -13,12 +13,12 @@ fn stages(journal: &Journal) -> Vec<(String, JobStage)> {
     journal
         .jobs()
         .into_iter()
-        .map(|left| (left.job.id, left.stage))
+        .map(|entry| (entry.job.id, entry.stage))
         .collect()
 }
 
 #[test]
-fn the_next_worker_finds_what_this_one_held() {
+fn the_next_worker_reads_the_jobs_of_this_one() {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::open(folder.path()).unwrap();
     for id in ["a", "b", "c", "d", "e"] {
@@ -47,14 +47,14 @@ fn the_next_worker_finds_what_this_one_held() {
         ),
         ("e".to_owned(), JobStage::Streaming),
     ];
-    // Twice: what is found is written anew.
+    // Twice: opening rewrites the file.
     for _ in 0..2 {
         assert_eq!(stages(&Journal::open(folder.path()).unwrap()), expected);
     }
 }
 
 #[test]
-fn a_torn_line_costs_only_itself() {
+fn an_incomplete_line_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::open(folder.path()).unwrap();
     journal.record_taken(&job("a"));
@@ -70,7 +70,7 @@ fn a_torn_line_costs_only_itself() {
 }
 
 #[test]
-fn two_workers_do_not_share_one() {
+fn two_workers_cannot_share_a_journal() {
     let folder = tempfile::tempdir().unwrap();
     let _first = Journal::open(folder.path()).unwrap();
     assert!(matches!(
@@ -84,7 +84,7 @@ fn full() -> File {
 }
 
 #[test]
-fn a_line_that_does_not_fit_is_made_up_for() {
+fn a_failed_write_is_repeated_with_the_next_event() {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::open(folder.path()).unwrap();
     journal.record_taken(&job("a"));
@@ -93,7 +93,7 @@ fn a_line_that_does_not_fit_is_made_up_for() {
     journal.remove("a");
     assert!(
         matches!(Journal::open(folder.path()), Err(JournalError::InUse(_))),
-        "it is still ours"
+        "the journal is still locked"
     );
     drop(journal);
     assert_eq!(
@@ -103,12 +103,12 @@ fn a_line_that_does_not_fit_is_made_up_for() {
 }
 
 #[test]
-fn without_room_for_a_second_file_the_first_is_written_over() {
+fn without_space_for_a_second_file_the_first_is_rewritten_in_place() {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::open(folder.path()).unwrap();
-    // Nothing can be written there.
-    let taken_up = folder.path().join("jobs.next");
-    std::fs::create_dir(&taken_up).unwrap();
+    // A folder at this path makes the write fail.
+    let blocked = folder.path().join("jobs.next");
+    std::fs::create_dir(&blocked).unwrap();
     for id in ["a", "b", "c"] {
         journal.record_taken(&job(id));
     }
@@ -122,14 +122,14 @@ fn without_room_for_a_second_file_the_first_is_written_over() {
     assert_eq!(
         stages(&Journal::open(folder.path()).unwrap()),
         expected,
-        "also where it cannot be written anew"
+        "also when the file cannot be rewritten"
     );
-    std::fs::remove_dir(taken_up).unwrap();
+    std::fs::remove_dir(blocked).unwrap();
     assert_eq!(stages(&Journal::open(folder.path()).unwrap()), expected);
 }
 
 #[test]
-fn the_file_does_not_grow_for_ever() {
+fn the_file_is_compacted() {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::open(folder.path()).unwrap();
     let large = Bytes::from(format!("\"{}\"", "x".repeat(100_000)));
@@ -143,5 +143,31 @@ fn the_file_does_not_grow_for_ever() {
             .unwrap()
             .len()
             < 2 * COMPACT_ABOVE
+    );
+}
+
+#[test]
+fn the_keys_of_entries_on_disk_are_stable() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = Journal::open(folder.path()).unwrap();
+    journal.record_taken(&job("a"));
+    journal.record_started("a");
+    journal.record_streaming("a");
+    journal.record_finished(
+        "a",
+        OutputDelivery::Streamed,
+        &Bytes::from_static(b"{\"output\":1}"),
+    );
+    journal.remove("a");
+    let text = std::fs::read_to_string(folder.path().join("jobs.jsonl")).unwrap();
+    assert_eq!(
+        text.lines().collect::<Vec<_>>(),
+        [
+            r#"{"taken":{"id":"a","job":{"id":"a", "input":{}}}}"#,
+            r#"{"begun":{"id":"a"}}"#,
+            r#"{"parted":{"id":"a"}}"#,
+            r#"{"over":{"id":"a","in_parts":true,"body":{"output":1}}}"#,
+            r#"{"gone":{"id":"a"}}"#,
+        ]
     );
 }
