@@ -43,6 +43,13 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     secrets::hide();
+    #[cfg(feature = "planted-bugs")]
+    if let Ok(bug) = std::env::var("TIDEGATE_PLANT") {
+        assert!(
+            tidegate_core::planted::enable(&bug),
+            "TIDEGATE_PLANT: there is no bug `{bug}`"
+        );
+    }
     match realtime::parse_command_line(&std::env::args_os().collect::<Vec<_>>())
         .and_then(commands::run)
     {

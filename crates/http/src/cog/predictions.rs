@@ -7,7 +7,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
-use tidegate_core::planted::{Planted, planted};
+use tidegate_core::planted;
 use tidegate_core::record::Api;
 use tidegate_core::{Account, JobId, JobKind, Refusal};
 use tidegate_service::{
@@ -157,11 +157,12 @@ fn parse_submission(
     if kind == JobKind::Training && response_mode == ResponseMode::Stream {
         return Err(ApiError::TrainingStream);
     }
-    let replay = if url_id.is_some() && !planted(Planted::RepeatedPut) {
+    let on_duplicate = if url_id.is_some() {
         OnDuplicateId::Answer
     } else {
         OnDuplicateId::Refuse
     };
+    planted!(RepeatedPut, let on_duplicate = OnDuplicateId::Refuse);
     let id = url_id
         .as_deref()
         .or(request.id.as_deref())
@@ -169,7 +170,7 @@ fn parse_submission(
         .transpose();
     let id = id.map_err(|error| ApiError::InvalidId {
         error,
-        in_url: replay == OnDuplicateId::Answer,
+        in_url: on_duplicate == OnDuplicateId::Answer,
     })?;
     let input = match request.input {
         Some(raw) if raw.get() != "null" => slice_or_copy(body, raw.get()),
@@ -190,7 +191,7 @@ fn parse_submission(
         webhook,
         context: request.context.unwrap_or_default(),
         response_mode,
-        on_duplicate: replay,
+        on_duplicate,
         deadline,
         api: Api::Cog,
         policies: Api::Cog.policies(),

@@ -69,6 +69,10 @@ fn list(parts: &[Bytes]) -> Bytes {
     list.freeze()
 }
 
+fn is_streamed(job: &tidegate_service::Snapshot) -> bool {
+    job.remote.as_ref().is_some_and(|remote| remote.streamed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,8 +85,4 @@ mod tests {
             r#"[{"output":1},{"output":[2]}]"#
         );
     }
-}
-
-fn is_streamed(job: &tidegate_service::Snapshot) -> bool {
-    job.remote.as_ref().is_some_and(|remote| remote.streamed)
 }
