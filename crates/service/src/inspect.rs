@@ -18,28 +18,28 @@ use crate::metrics::JobMetrics;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueueStatus {
     /// All of them.
-    pub all: AccountShare,
+    pub total: QueueCounts,
     /// Those of each account that has some.
-    pub accounts: BTreeMap<Account, AccountShare>,
+    pub accounts: BTreeMap<Account, QueueCounts>,
 }
 
 /// Jobs that are not over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct AccountShare {
+pub struct QueueCounts {
     /// How many wait for a slot.
     pub waiting: usize,
     /// How many have one.
     pub running: usize,
     /// When the oldest of those that wait was accepted.
-    pub oldest: Option<Timestamp>,
+    pub oldest_waiting_since: Option<Timestamp>,
 }
 
-impl AccountShare {
+impl QueueCounts {
     fn count(&mut self, status: Status, accepted_at: Timestamp) {
         if status == Status::Queued {
             self.waiting += 1;
-            self.oldest = Some(
-                self.oldest
+            self.oldest_waiting_since = Some(
+                self.oldest_waiting_since
                     .map_or(accepted_at, |oldest| oldest.min(accepted_at)),
             );
         } else {
@@ -70,7 +70,7 @@ impl JobService {
     }
 
     /// How many webhooks wait to be sent again.
-    pub fn deliveries_waiting(&self) -> usize {
+    pub fn pending_webhook_retries(&self) -> usize {
         self.model.senders.retry_buffer.len()
     }
 
@@ -80,7 +80,7 @@ impl JobService {
         for job in self.shared().registry.all() {
             let status = job.status();
             if !status.is_terminal() && job.target().model == self.model.target.model {
-                queue.all.count(status, job.created_at());
+                queue.total.count(status, job.created_at());
                 queue
                     .accounts
                     .entry(job.account().clone())
@@ -92,7 +92,7 @@ impl JobService {
     }
 
     /// The wanted jobs that are in memory: those that are not over, and some that are.
-    pub fn in_memory(&self, wanted: &JobFilter) -> Vec<JobSummary> {
+    pub fn list_in_memory(&self, wanted: &JobFilter) -> Vec<JobSummary> {
         self.shared()
             .registry
             .all()
@@ -103,7 +103,7 @@ impl JobService {
     }
 
     /// The wanted jobs that are written down, newest first. All desks of a server have one store.
-    pub async fn recorded(&self, wanted: &JobFilter) -> Result<Vec<JobSummary>, StoreError> {
+    pub async fn list_recorded(&self, wanted: &JobFilter) -> Result<Vec<JobSummary>, StoreError> {
         match self.store() {
             Some(store) => store.recent(wanted.clone()).await,
             None => Ok(Vec::new()),
@@ -111,7 +111,7 @@ impl JobService {
     }
 
     /// A job that is in memory, over or not; its input may be elsewhere.
-    pub fn known(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
+    pub fn get_in_memory(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
         self.shared().registry.get(account, id)
     }
 

@@ -85,9 +85,9 @@ struct State {
     predict_time: Option<f64>,
     error: Option<String>,
     /// Somebody was told that it stops.
-    cancel_asked: bool,
+    cancel_requested: bool,
     /// How it ends is decided, and being written down: nothing changes that any more.
-    settled: bool,
+    end_decided: bool,
     history: Option<History>,
 }
 
@@ -138,8 +138,8 @@ impl Job {
             metrics_count: 0,
             predict_time: None,
             error: None,
-            cancel_asked: false,
-            settled: false,
+            cancel_requested: false,
+            end_decided: false,
             history: new.history.map(History::new),
         };
         let live = Live {
@@ -258,8 +258,8 @@ impl Job {
     /// Asks the job to stop. Says whether there was something to stop.
     pub(crate) fn cancel(&self) -> bool {
         let running = self.with(|state| {
-            state.cancel_asked |= !state.settled;
-            !state.settled && !state.status.is_terminal()
+            state.cancel_requested |= !state.end_decided;
+            !state.end_decided && !state.status.is_terminal()
         });
         self.live.cancel.cancel();
         running
@@ -373,13 +373,6 @@ impl Job {
     }
 }
 
-/// How much there was at one moment.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HistoryMark {
-    pub(crate) outputs: usize,
-    pub(crate) logs: usize,
-}
-
 impl State {
     fn step(&mut self, step: Step) -> Result<(), IllegalStep> {
         self.status = self.status.after(step)?;
@@ -392,8 +385,8 @@ impl State {
         }
     }
 
-    fn mark(&self) -> HistoryMark {
-        HistoryMark {
+    fn mark(&self) -> ReadPosition {
+        ReadPosition {
             outputs: self.output.len(),
             logs: self.logs.len(),
         }

@@ -34,7 +34,7 @@ pub use files::store::{
 };
 pub use files::{Files, MAX_INLINE_FILE, file_name_for, free_space};
 pub use input::ModelSchema;
-pub use inspect::{AccountShare, QueueStatus};
+pub use inspect::{QueueCounts, QueueStatus};
 pub use job::Job;
 pub use job_io::{JobIo, PreparedInput};
 pub use job_service::JobService;

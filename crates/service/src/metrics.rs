@@ -79,14 +79,14 @@ pub enum AttemptResult {
     /// The receiver took it.
     Delivered,
     /// The receiver answered something else.
-    NotTaken,
+    Rejected,
     /// The receiver did not answer, or could not be reached.
     NoAnswer,
     /// The address may not be called.
     NotAllowed,
 }
 
-label!(AttemptResult: Delivered = "delivered", NotTaken = "not_taken", NoAnswer = "no_answer", NotAllowed = "not_allowed");
+label!(AttemptResult: Delivered = "delivered", Rejected = "not_taken", NoAnswer = "no_answer", NotAllowed = "not_allowed");
 
 impl From<&Refusal> for RefusalReason {
     fn from(refusal: &Refusal) -> Self {

@@ -133,7 +133,7 @@ impl ListeningServer {
             None => routes,
         };
         let queue_upkeep = upkeep::run(
-            models.lines(),
+            models.queue(),
             Arc::new(models.clone()),
             Consumer::new("here"),
             upkeep::UpkeepConfig::default(),

@@ -53,11 +53,11 @@ async fn find(
     // All jobs in memory, also those that do not match: their records in the store may be outdated.
     let in_memory = job_services
         .iter()
-        .flat_map(|jobs| jobs.in_memory(&JobFilter::default()));
+        .flat_map(|jobs| jobs.list_in_memory(&JobFilter::default()));
     let mut known: HashMap<(Account, JobId), JobSummary> =
         in_memory.map(|summary| (key(&summary), summary)).collect();
     if let Some(jobs) = job_services.first() {
-        for summary in jobs.recorded(filter).await? {
+        for summary in jobs.list_recorded(filter).await? {
             known.entry(key(&summary)).or_insert(summary);
         }
     }
@@ -131,7 +131,7 @@ pub(super) async fn cancel(
 ) -> Result<Response, ApiError> {
     let (jobs, job) = find_job(&job_services(), &client, &names).await?;
     if !jobs.cancel(job.account(), job.id()).await {
-        if jobs.known(job.account(), job.id()).is_some() {
+        if jobs.get_in_memory(job.account(), job.id()).is_some() {
             // The job has ended by itself, and its end is being stored.
             tokio::time::timeout(END_TIMEOUT, job.ended()).await.ok();
         }
@@ -160,7 +160,7 @@ async fn find_job(
     let id = JobId::parse(name).map_err(|_| unknown())?;
     let running = job_services
         .iter()
-        .find_map(|jobs| Some((jobs.clone(), jobs.known(&account, &id)?)));
+        .find_map(|jobs| Some((jobs.clone(), jobs.get_in_memory(&account, &id)?)));
     if let Some(found) = running {
         return Ok(found);
     }

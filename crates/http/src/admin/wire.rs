@@ -8,7 +8,7 @@ use tidegate_core::health::{Health, HealthReport, SetupStatus};
 use tidegate_core::pool_status::{PoolStatus, ProcessState, ProcessStatus};
 use tidegate_core::record::{Api, JobSummary, Target};
 use tidegate_core::{Account, JobKind, Status};
-use tidegate_service::{AccountShare, Attempt, DeliveryRecord, DeliveryState, Snapshot};
+use tidegate_service::{Attempt, DeliveryRecord, DeliveryState, QueueCounts, Snapshot};
 
 /// How much of the end of the setup logs is shown, in bytes; the health check shows all.
 const MAX_SETUP_LOGS: usize = 4096;
@@ -104,11 +104,13 @@ impl<'a> Queue<'a> {
         queue: &tidegate_service::QueueStatus,
         now: Timestamp,
     ) -> Self {
-        let part = |account: Option<&Account>, share: &AccountShare| Share {
+        let part = |account: Option<&Account>, share: &QueueCounts| Share {
             account: account
                 .filter(|account| !account.is_anonymous())
                 .map(ToString::to_string),
-            oldest_wait_s: share.oldest.map(|oldest| seconds(oldest, now)),
+            oldest_wait_s: share
+                .oldest_waiting_since
+                .map(|oldest| seconds(oldest, now)),
             running: share.running,
             waiting: share.waiting,
         };
@@ -120,7 +122,7 @@ impl<'a> Queue<'a> {
         Self {
             accounts,
             model: &target.model,
-            all: part(None, &queue.all),
+            all: part(None, &queue.total),
         }
     }
 }

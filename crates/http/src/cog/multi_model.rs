@@ -74,7 +74,7 @@ async fn list(State(state): State<Arc<AppState>>) -> Response {
             healthcheck_url: at("health-check"),
             openapi_url: at("openapi.json"),
             predictions_url: at("predictions"),
-            version: model.now().id().to_owned(),
+            version: model.current().id().to_owned(),
         };
         (model.name().to_owned(), links)
     };

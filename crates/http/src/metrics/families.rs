@@ -182,12 +182,12 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     gauge(
         "tidegate_jobs_waiting",
         "Accepted jobs that wait for a slot",
-        |snapshot| snapshot.gauges(|model| Some(model.queue.all.waiting as f64)),
+        |snapshot| snapshot.gauges(|model| Some(model.queue.total.waiting as f64)),
     ),
     gauge(
         "tidegate_jobs_running",
         "Jobs that have a slot",
-        |snapshot| snapshot.gauges(|model| Some(model.queue.all.running as f64)),
+        |snapshot| snapshot.gauges(|model| Some(model.queue.total.running as f64)),
     ),
     gauge(
         "tidegate_job_oldest_wait_seconds",
@@ -197,8 +197,8 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
                 Some(
                     model
                         .queue
-                        .all
-                        .oldest
+                        .total
+                        .oldest_waiting_since
                         .map_or(0.0, |oldest| seconds(oldest, snapshot.now)),
                 )
             })
@@ -355,7 +355,7 @@ pub(super) const FAMILIES: &[MetricFamily] = &[
     gauge(
         "tidegate_webhooks_waiting",
         "Webhooks that wait for a retry",
-        |snapshot| snapshot.gauges(|model| Some(model.jobs.deliveries_waiting() as f64)),
+        |snapshot| snapshot.gauges(|model| Some(model.jobs.pending_webhook_retries() as f64)),
     ),
     counter(
         "tidegate_webhooks_given_up_total",

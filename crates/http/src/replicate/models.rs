@@ -136,7 +136,7 @@ pub(super) async fn version(
 impl AppState {
     /// The current version of a model that is served from a folder.
     pub(super) fn served_version(&self, owner: &str, name: &str) -> Option<Arc<ServedVersion>> {
-        Some(self.models.get(&format!("{owner}/{name}"))?.now())
+        Some(self.models.get(&format!("{owner}/{name}"))?.current())
     }
 
     /// The job service of a model that is served from a folder.
@@ -149,7 +149,7 @@ impl AppState {
         self.models
             .all()
             .iter()
-            .map(|model| VersionView::new(model.now()))
+            .map(|model| VersionView::new(model.current()))
             .collect()
     }
 

@@ -26,7 +26,7 @@ pub(super) async fn remove(
         return Err(ApiError::ServedFromFolder);
     }
     let own = |trained: &Arc<TrainedModel>| {
-        trained.kept.id() == version && trained.kept.is_of(&caller.account)
+        trained.version.id() == version && trained.version.is_owned_by(&caller.account)
     };
     if let Some(trained) = state
         .models
@@ -42,7 +42,7 @@ pub(super) async fn remove(
     let all = state.trained_models(&caller, &owner, &name).await?;
     let trained = all
         .iter()
-        .find(|trained| trained.kept.id() == version)
+        .find(|trained| trained.version.id() == version)
         .ok_or(ApiError::Unknown("version"))?;
     let may_remove = caller.role == Role::Admin && state.job_service(&owner, &name).is_some();
     if !may_remove {
@@ -111,14 +111,18 @@ impl AppState {
         caller: &Identity,
         version: &str,
     ) -> Result<Option<JobService>, ApiError> {
-        if let Some(model) = self.models.of_version(version) {
+        if let Some(model) = self.models.get_by_current_version(version) {
             return Ok(Some(model.jobs()));
         }
         let Some(trained) = self.models.trained_model_by_id(version) else {
             return Ok(None);
         };
-        self.service_for(caller, split_model_name(&trained.kept.model), Some(version))
-            .await
+        self.service_for(
+            caller,
+            split_model_name(&trained.version.model),
+            Some(version),
+        )
+        .await
     }
 
     /// All versions of a model that the caller may see: first those that accept jobs, then the
@@ -155,7 +159,7 @@ impl AppState {
         self.models
             .trained_models_of(model)
             .iter()
-            .find_map(|trained| trained.now())
+            .find_map(|trained| trained.current())
     }
 }
 

@@ -99,7 +99,7 @@ pub(super) async fn create(
         .models
         .trained_models_of(&model.key())
         .iter()
-        .filter(|trained| !trained.kept.is_of(&caller.account))
+        .filter(|trained| !trained.version.is_owned_by(&caller.account))
     {
         state.models.remove_trained_model(trained).await?;
     }

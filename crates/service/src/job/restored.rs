@@ -48,8 +48,8 @@ impl Job {
             remote: remote.map(Box::new),
             metrics_count: MAX_METRICS,
             error,
-            cancel_asked: false,
-            settled: true,
+            cancel_requested: false,
+            end_decided: true,
             history: None,
         };
         let live = Live {

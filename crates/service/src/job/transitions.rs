@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use tidegate_core::remote::RemoteFact;
 use tidegate_core::{LogSource, Metric, MetricMode, Status, Step, metrics};
 
-use super::{HistoryMark, Job, MAX_LOGS, MAX_METRICS, OutputTooLarge, VALUE_OVERHEAD, now};
-use crate::snapshot::{Snapshot, TerminalState};
+use super::{Job, MAX_LOGS, MAX_METRICS, OutputTooLarge, VALUE_OVERHEAD, now};
+use crate::snapshot::{ReadPosition, Snapshot, TerminalState};
 use crate::stream::{History, StreamEvent};
 
 /// What the tracker does to a job. Each returns what webhooks need to picture that moment later.
@@ -31,16 +31,16 @@ impl Job {
     }
 
     /// When it begins, if that is now.
-    pub(crate) fn begins_at(&self) -> Timestamp {
+    pub(crate) fn start_time(&self) -> Timestamp {
         now().max(self.live.created_at)
     }
 
     /// How long it stood in the line when it began at this moment.
-    pub(crate) fn waited(&self, began_at: Timestamp) -> Duration {
+    pub(crate) fn queue_time(&self, began_at: Timestamp) -> Duration {
         between(self.live.created_at, began_at)
     }
 
-    pub(crate) fn log(&self, source: LogSource, text: &str) -> HistoryMark {
+    pub(crate) fn log(&self, source: LogSource, text: &str) -> ReadPosition {
         let mark = self.with(|state| {
             if !state.logs_full && state.logs.len() + text.len() > MAX_LOGS {
                 state.logs_full = true;
@@ -83,7 +83,7 @@ impl Job {
         self.live.changed.notify_waiters();
     }
 
-    pub(crate) fn output(&self, json: Bytes) -> Result<HistoryMark, OutputTooLarge> {
+    pub(crate) fn output(&self, json: Bytes) -> Result<ReadPosition, OutputTooLarge> {
         let mark = self.with(|state| {
             state.output_bytes += json.len() + VALUE_OVERHEAD;
             if state.output_bytes > self.live.max_output {
@@ -101,22 +101,22 @@ impl Job {
     }
 
     /// The one returned value.
-    pub(crate) fn returned(&self, json: Bytes) -> Result<HistoryMark, OutputTooLarge> {
+    pub(crate) fn returned(&self, json: Bytes) -> Result<ReadPosition, OutputTooLarge> {
         // Before the value, so that nobody sees it as one of many.
         self.with(|state| state.returned = true);
         self.output(json)
     }
 
-    /// The end that the job is about to have. It is settled here once, so that everybody is told the same; nothing
+    /// The end that the job is about to have. It is end_decided here once, so that everybody is told the same; nothing
     /// when somebody else has ended it.
-    pub(crate) fn settle(&self, terminal: TerminalState) -> Option<JobEnd> {
-        let (from, started_at, cancel_asked) = self.with(|state| {
-            state.settled = true;
-            (state.status, state.started_at, state.cancel_asked)
+    pub(crate) fn decide_end(&self, terminal: TerminalState) -> Option<JobEnd> {
+        let (from, started_at, cancel_requested) = self.with(|state| {
+            state.end_decided = true;
+            (state.status, state.started_at, state.cancel_requested)
         });
         let completed_at = now().max(started_at.unwrap_or(self.live.created_at));
         // Whoever was told that it stops was told the truth, however close it was.
-        let terminal = if cancel_asked {
+        let terminal = if cancel_requested {
             TerminalState::Canceled
         } else {
             terminal
@@ -137,7 +137,7 @@ impl Job {
             status: from.after(step).ok()?,
             error,
             completed_at,
-            ran: started_at.map(|began| between(began, completed_at)),
+            run_time: started_at.map(|began| between(began, completed_at)),
             predict_time: Some(self.live.born.elapsed().as_secs_f64()),
         })
     }
@@ -145,9 +145,9 @@ impl Job {
     /// The end of a recorded job that has no tracker; `None` when it has ended.
     pub(crate) fn end_without_run(&self, terminal: TerminalState) -> Option<JobEnd> {
         Some(JobEnd {
-            ran: None,
+            run_time: None,
             predict_time: None,
-            ..self.settle(terminal)?
+            ..self.decide_end(terminal)?
         })
     }
 
@@ -202,6 +202,6 @@ pub(crate) struct JobEnd {
     error: Option<String>,
     completed_at: Timestamp,
     /// How long the model worked on it; absent if it never began.
-    pub(crate) ran: Option<Duration>,
+    pub(crate) run_time: Option<Duration>,
     predict_time: Option<f64>,
 }

@@ -89,7 +89,7 @@ type ModelsByName = BTreeMap<String, Arc<ServedModel>>;
 /// A model on offer: whichever version of it is served now.
 pub struct ServedModel {
     name: String,
-    now: ArcSwap<ServedVersion>,
+    current: ArcSwap<ServedVersion>,
     /// What was served before, newest first.
     past: Mutex<Vec<Arc<ServedVersion>>>,
 }
@@ -122,7 +122,7 @@ impl ServedModel {
     pub(crate) fn new(version: ServedVersion) -> Self {
         Self {
             name: version.jobs.target().model.clone(),
-            now: ArcSwap::from_pointee(version),
+            current: ArcSwap::from_pointee(version),
             past: Mutex::default(),
         }
     }
@@ -133,13 +133,13 @@ impl ServedModel {
     }
 
     /// The version that is served now.
-    pub fn now(&self) -> Arc<ServedVersion> {
-        self.now.load_full()
+    pub fn current(&self) -> Arc<ServedVersion> {
+        self.current.load_full()
     }
 
     /// The desk of the version that is served now.
     pub fn jobs(&self) -> JobService {
-        self.now.load().jobs.clone()
+        self.current.load().jobs.clone()
     }
 
     /// All versions since the server was started, newest first; one that came back is there once. Only the first
@@ -147,7 +147,7 @@ impl ServedModel {
     pub fn versions(&self) -> Vec<Arc<ServedVersion>> {
         let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
         let mut seen = HashSet::new();
-        std::iter::once(self.now())
+        std::iter::once(self.current())
             .chain(past.iter().cloned())
             .filter(|version| seen.insert(version.id().to_owned()))
             .collect()
@@ -176,7 +176,7 @@ impl ModelRegistry {
     }
 
     /// The lines that the jobs of all models wait in.
-    pub fn lines(&self) -> Arc<dyn Queue> {
+    pub fn queue(&self) -> Arc<dyn Queue> {
         Arc::clone(&self.inner.lookup.shared().deps.queue)
     }
 
@@ -186,12 +186,12 @@ impl ModelRegistry {
     }
 
     /// The model whose present version this is.
-    pub fn of_version(&self, id: &str) -> Option<Arc<ServedModel>> {
+    pub fn get_by_current_version(&self, id: &str) -> Option<Arc<ServedModel>> {
         self.inner
             .models
             .load()
             .values()
-            .find(|model| model.now.load().id() == id)
+            .find(|model| model.current.load().id() == id)
             .cloned()
     }
 
@@ -244,7 +244,7 @@ impl ModelRegistry {
 
     /// Puts another version in the place of the one that is served.
     pub(crate) fn succeed(&self, model: &ServedModel, version: Arc<ServedVersion>) {
-        let before = model.now.swap(Arc::clone(&version));
+        let before = model.current.swap(Arc::clone(&version));
         before
             .jobs
             .model
@@ -260,8 +260,8 @@ impl ModelRegistry {
 
     /// Lets a model go that nothing comes after.
     pub(crate) fn end(&self, model: &ServedModel) {
-        model.now().jobs.model.succession.pass_to(None);
-        self.dismiss(model.now());
+        model.current().jobs.model.succession.pass_to(None);
+        self.dismiss(model.current());
     }
 
     /// Ends a version when its jobs are over.
@@ -283,14 +283,14 @@ impl ModelRegistry {
     pub async fn resume(&self) -> Result<Resumed, StoreError> {
         self.inner
             .lookup
-            .resume(&|target| self.service_for(target))
+            .resume(&|target| self.service_for_resumed_job(target))
             .await
     }
 
     /// Who runs a job that was written down. The only model there is takes all: it may have been renamed.
-    pub(crate) fn service_for(&self, target: &Target) -> Option<JobService> {
+    pub(crate) fn service_for_resumed_job(&self, target: &Target) -> Option<JobService> {
         // With other weights it would be another answer.
-        if let Some(trained) = self.once_called(target) {
+        if let Some(trained) = self.trained_model_by_any_id(target) {
             return trained.jobs();
         }
         if self.was_removed(&target.version) {

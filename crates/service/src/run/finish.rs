@@ -67,7 +67,7 @@ impl JobService {
         acknowledge(claim).await;
         self.model
             .metrics
-            .finished(job.api(), job.kind(), end.status, end.ran);
+            .finished(job.api(), job.kind(), end.status, end.run_time);
         job.end(end);
         registry.retire(&job);
         planted!(sometimes LostWebhook, if matches!(webhook, TerminalWebhook::Sender(Some(_))) {

@@ -21,10 +21,10 @@ use super::finish::{EndedJob, TerminalWebhook};
 use super::recorder::{BeginWrite, JobRecorder, OnStoreError};
 use super::started::{StartedRun, abandon, next_event};
 use crate::files::OutputOwner;
-use crate::job::{HistoryMark, Job};
+use crate::job::Job;
 use crate::job_service::JobService;
 use crate::models::trained::training::attach_version;
-use crate::snapshot::TerminalState;
+use crate::snapshot::{ReadPosition, TerminalState};
 use crate::waiting::claims::ClaimGuard;
 use crate::webhook::WebhookSender;
 
@@ -73,7 +73,7 @@ impl Tracker {
         // Settled first: from here on a cancel is no longer accepted.
         let succeeded = matches!(terminal, TerminalState::Succeeded);
         tracing::debug!(job = %self.job.id(), ?terminal, "job ended");
-        let settled = self.job.settle(terminal);
+        let settled = self.job.decide_end(terminal);
         // A job that failed may have left files that are not in its output. With `--run-as`, the
         // directory was created before the job started.
         let has_owner = self.service.shared().deps.files.owner.is_some();
@@ -195,7 +195,7 @@ impl Tracker {
 
     /// Starts the job on the executor and records that. `None` when its insert failed.
     async fn start(&mut self, admission: Box<dyn Admission>) -> Option<StartedRun> {
-        let began_at = self.began_at.unwrap_or_else(|| self.job.begins_at());
+        let began_at = self.began_at.unwrap_or_else(|| self.job.start_time());
         let Some(mut insert) = self.insert.take() else {
             let begin_write = self.record_begin(began_at).await;
             return Some(StartedRun {
@@ -234,7 +234,10 @@ impl Tracker {
             None => None,
         };
         self.job.begin(began_at);
-        self.service.model.metrics.began(self.job.waited(began_at));
+        self.service
+            .model
+            .metrics
+            .began(self.job.queue_time(began_at));
         if let Some(webhook) = &mut self.webhook {
             webhook.start();
         }
@@ -399,7 +402,7 @@ impl Tracker {
         files.publish(value, owner, &self.work.scratch).await
     }
 
-    fn notify_output(&mut self, mark: HistoryMark) {
+    fn notify_output(&mut self, mark: ReadPosition) {
         if let Some(webhook) = &mut self.webhook {
             webhook.output(mark);
         }

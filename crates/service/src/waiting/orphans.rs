@@ -17,7 +17,7 @@ const LOST: &str = "the task that ran the job was lost, and the job does not run
 impl UpkeepHandler for ModelRegistry {
     async fn overdue(&self, entry: &QueueEntry) {
         // A running job stops at its deadline by itself.
-        if let Some(job) = self.lookup().known(&entry.account, &entry.id) {
+        if let Some(job) = self.lookup().get_in_memory(&entry.account, &entry.id) {
             self.lookup().wake(&job);
         }
     }
@@ -48,7 +48,7 @@ impl ModelRegistry {
     async fn rerun_or_end(&self, entry: &QueueEntry) -> Result<Disposition, StoreError> {
         let lookup = self.lookup();
         let live = lookup
-            .known(&entry.account, &entry.id)
+            .get_in_memory(&entry.account, &entry.id)
             .filter(|job| !job.status().is_terminal());
         let record = match lookup.store() {
             Some(store) => store.get(&entry.account, &entry.id).await?,
@@ -56,7 +56,7 @@ impl ModelRegistry {
         };
         let (attempt, terminal, service) = match record {
             Some(record) if !record.status.is_terminal() => {
-                let service = self.service_for(&record.spec.target);
+                let service = self.service_for_resumed_job(&record.spec.target);
                 let store = lookup.store().expect("it gave the record");
                 if let Some(service) = service
                     .as_ref()
@@ -86,7 +86,7 @@ impl ModelRegistry {
             None => (0, TerminalState::Failed(LOST.to_owned()), lookup.clone()),
         };
         if let Some(job) = live
-            && let Some(end) = job.settle(terminal)
+            && let Some(end) = job.decide_end(terminal)
         {
             let webhook = service.webhook_of(&job);
             let recorder = lookup.store().map(|store| {

@@ -92,7 +92,7 @@ impl JobService {
     ) {
         tracing::error!(job = %job.id(), reason, "failed to read input of job");
         let error = format!("failed to read the input of the job: {reason}");
-        let Some(end) = job.settle(TerminalState::Failed(error)) else {
+        let Some(end) = job.decide_end(TerminalState::Failed(error)) else {
             return;
         };
         let webhook = self.webhook_of(job);

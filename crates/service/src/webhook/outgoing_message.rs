@@ -258,7 +258,7 @@ fn delivery_record(
 fn attempt_result(sent: &Result<WebhookResponse, Error>) -> AttemptResult {
     match sent {
         Ok(answer) if answer.is_success() => AttemptResult::Delivered,
-        Ok(_) => AttemptResult::NotTaken,
+        Ok(_) => AttemptResult::Rejected,
         Err(error) if error.is_refusal() => AttemptResult::NotAllowed,
         Err(_) => AttemptResult::NoAnswer,
     }

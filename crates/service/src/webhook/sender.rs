@@ -20,9 +20,10 @@ use super::outgoing_message::{OutgoingMessage, SendVerdict};
 use super::retry::{deliver, deliver_unrecorded};
 use super::retry_buffer::RetryBuffer;
 use super::{Secrets, Webhook, WebhookEvent};
-use crate::job::{HistoryMark, Job};
+use crate::job::Job;
 use crate::metrics::JobMetrics;
 use crate::run_blocking::run_blocking_if_large;
+use crate::snapshot::ReadPosition;
 
 /// How long an interim message may still take after the job has ended, before the terminal message
 /// overtakes it.
@@ -62,7 +63,7 @@ pub(crate) struct WebhookSender {
 
 /// A request to the sender task. The body is rendered when the message is sent.
 enum SenderMessage {
-    Interim(WebhookEvent, HistoryMark),
+    Interim(WebhookEvent, ReadPosition),
     /// The job has ended; with its outbox message if the job is recorded.
     Completed(Option<Box<OutboxMessage>>),
 }
@@ -88,19 +89,19 @@ impl WebhookSender {
     pub(crate) fn start(&mut self) {
         self.send(
             WebhookEvent::Start,
-            HistoryMark {
+            ReadPosition {
                 outputs: 0,
                 logs: 0,
             },
         );
     }
 
-    pub(crate) fn output(&mut self, mark: HistoryMark) {
+    pub(crate) fn output(&mut self, mark: ReadPosition) {
         self.send(WebhookEvent::Output, mark);
     }
 
     /// Sends logs. With [`UpdatePolicy::EveryValue`] they are dropped within the throttle interval.
-    pub(crate) fn logs(&mut self, mark: HistoryMark) {
+    pub(crate) fn logs(&mut self, mark: ReadPosition) {
         if self.webhook.pace == UpdatePolicy::Newest
             || self
                 .last_sent
@@ -119,7 +120,7 @@ impl WebhookSender {
         }
     }
 
-    fn send(&mut self, event: WebhookEvent, mark: HistoryMark) {
+    fn send(&mut self, event: WebhookEvent, mark: ReadPosition) {
         if self.webhook.filter.wants(event) {
             self.last_sent = Some(Instant::now());
             self.to_task.send(SenderMessage::Interim(event, mark)).ok();
@@ -185,7 +186,7 @@ impl SenderTask {
     async fn send_or_overtake(
         &mut self,
         event: WebhookEvent,
-        mark: HistoryMark,
+        mark: ReadPosition,
     ) -> ControlFlow<()> {
         let body = run_blocking_if_large(self.job.weight(), || {
             self.webhook

@@ -131,7 +131,7 @@ async fn a_deadline_ends_who_waits() {
     .await;
     let rules = tidegate_queue::upkeep::UpkeepConfig::default();
     let upkeep = tidegate_queue::upkeep::run(
-        models.lines(),
+        models.queue(),
         Arc::new(models.clone()),
         Consumer::new("test"),
         rules,

@@ -77,7 +77,7 @@ fn succeed(run: &Run) {
 /// The jobs whose inputs are not in memory.
 fn away(jobs: &JobService) -> Vec<usize> {
     let is_away = |number: &usize| {
-        jobs.known(&Account::ANONYMOUS, &id(*number))
+        jobs.get_in_memory(&Account::ANONYMOUS, &id(*number))
             .is_some_and(|job| job.snapshot().input == "{}")
     };
     (0..COUNT).filter(is_away).collect()
@@ -154,7 +154,7 @@ async fn what_was_given_back_is_given_again() {
         .await);
     assert_eq!(away(&jobs), [3, 4, 5]);
     assert_ne!(
-        jobs.known(&Account::ANONYMOUS, &id(100))
+        jobs.get_in_memory(&Account::ANONYMOUS, &id(100))
             .expect("it waits")
             .snapshot()
             .input,
@@ -263,7 +263,7 @@ async fn an_unreadable_job_whose_end_is_rejected_is_left_to_the_next_server() {
     assert!(jobs.close(Duration::from_secs(30)).await, "no slot is lost");
     assert!(!evicted.status().is_terminal(), "{:?}", evicted.status());
     assert_eq!(gate.record(&id(3)).await.status, Status::Queued);
-    assert!(jobs.known(&Account::ANONYMOUS, &id(3)).is_none());
+    assert!(jobs.get_in_memory(&Account::ANONYMOUS, &id(3)).is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]

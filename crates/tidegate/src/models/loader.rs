@@ -142,7 +142,7 @@ impl ModelLoader {
         // A model that cannot be read at the moment is not gone.
         let folders = self.target.folders();
         for model in self.models.all() {
-            if !found.contains_key(model.name()) && !folders.contains(&model.now().folder) {
+            if !found.contains_key(model.name()) && !folders.contains(&model.current().folder) {
                 tracing::info!(model = model.name(), "removed model, its folder is gone");
                 self.models.withdraw(model.name());
                 self.update_trained_versions(model.name()).await;
@@ -153,7 +153,7 @@ impl ModelLoader {
     async fn reload_model(&self, name: &str, model: &ModelSource) -> anyhow::Result<()> {
         let known = self.models.get(name);
         let current = version_of(model.path()).await?;
-        if known.is_some_and(|known| known.now().id() == current.id) {
+        if known.is_some_and(|known| known.current().id() == current.id) {
             return Ok(());
         }
         let version = self.prepare_version(name, model).await?;

@@ -60,27 +60,31 @@ impl ModelLoader {
     }
 
     async fn update_locked(&self, source: &str) {
-        let now = self.models.get(source).map(|model| model.now());
+        let current = self.models.get(source).map(|model| model.current());
         for tuned in self
             .models
             .trained_models()
             .into_iter()
             .rev()
-            .filter(|tuned| tuned.kept.source == source)
+            .filter(|tuned| tuned.version.source == source)
         {
-            match &now {
-                Some(now)
-                    if tuned.now().is_some() && tuned.kept.id() == tuned.kept.id_with(now.id()) => {
+            match &current {
+                Some(current)
+                    if tuned.current().is_some()
+                        && tuned.version.id()
+                            == tuned.version.id_with_source_version(current.id()) => {}
+                Some(current) => {
+                    self.offer_trained(tuned.version.with_source_version(current.id()), current)
+                        .await
                 }
-                Some(now) => self.offer_trained(tuned.kept.moved_to(now.id()), now).await,
-                None => self.models.offer_trained_model(tuned.kept.clone(), None),
+                None => self.models.offer_trained_model(tuned.version.clone(), None),
             }
         }
     }
 
     /// Adds a trained version with the current code of its source. One that cannot run stays listed.
     async fn offer_trained(&self, trained: TrainedVersion, source: &ServedVersion) {
-        if let Err(error) = self.trained_versions.keep(&trained).await {
+        if let Err(error) = self.trained_versions.put(&trained).await {
             tracing::error!(version = trained.full_name(), error = %chain(&error), "failed to store trained version");
         }
         let version = match self.prepare_trained(&trained, source).await {
@@ -183,7 +187,7 @@ impl ModelLoader {
                 })?;
                 starter.scratch().chown_workdir(&workdir).map_err(failed)?;
                 let starter: ModelStarter =
-                    starter.with_env(COG_WEIGHTS, trained.weights_in(workdir.path()));
+                    starter.with_env(COG_WEIGHTS, trained.weights_path(workdir.path()));
                 Ok(StartedModel {
                     runtime: starter.start(observer),
                     workdir: Some(workdir),
@@ -202,35 +206,35 @@ impl VersionMaker for ModelLoader {
             .models
             .trained_models()
             .into_iter()
-            .find(|tuned| tuned.kept.was(&training.target.version));
+            .find(|tuned| tuned.version.has_or_had_id(&training.target.version));
         if before.is_none() && self.models.was_removed(&training.target.version) {
             return Err(VersionError::Removed);
         }
         let source = before.map_or_else(
             || training.target.model.clone(),
-            |tuned| tuned.kept.source.clone(),
+            |tuned| tuned.version.source.clone(),
         );
-        let now = self.models.get(&source).map(|model| model.now());
-        let source_version = now
+        let current = self.models.get(&source).map(|model| model.current());
+        let source_version = current
             .as_ref()
-            .map_or(training.target.version.as_str(), |now| now.id());
+            .map_or(training.target.version.as_str(), |current| current.id());
         let Some(trained) = self
             .trained_versions
-            .note(&training, &source, source_version)
+            .record_training(&training, &source, source_version)
             .await?
         else {
             return Ok(None);
         };
         // The server may have died after it made a version of this training and before it reported it.
         for tuned in self.models.trained_models() {
-            if tuned.kept.came_of(training.account, training.id)
-                && tuned.kept.key() != trained.key()
+            if tuned.version.is_result_of(training.account, training.id)
+                && tuned.version.key() != trained.key()
             {
-                self.remove(&tuned.kept).await?;
+                self.remove(&tuned.version).await?;
             }
         }
-        match &now {
-            Some(now) => self.offer_trained(trained.clone(), now).await,
+        match &current {
+            Some(current) => self.offer_trained(trained.clone(), current).await,
             None => self.models.offer_trained_model(trained.clone(), None),
         }
         tracing::info!(
@@ -250,7 +254,7 @@ impl VersionMaker for ModelLoader {
 impl ModelLoader {
     async fn remove(&self, trained: &TrainedVersion) -> Result<(), StoreError> {
         self.trained_versions.remove(trained).await?;
-        self.models.forget(trained);
+        self.models.forget_trained_model(trained);
         tracing::info!(version = trained.full_name(), "removed trained version");
         Ok(())
     }

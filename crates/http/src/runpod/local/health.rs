@@ -48,7 +48,7 @@ pub(super) async fn health(State(app): State<Arc<AppState>>) -> Response {
             .map(|(.., count)| count)
             .sum()
     };
-    let queue = jobs.queue().all;
+    let queue = jobs.queue().total;
     let health = LocalHealth {
         jobs: LocalJobCounts {
             completed: ended(Status::Succeeded),

@@ -114,7 +114,7 @@ pub(super) async fn purge(request: ClientRequest) -> Result<Response, ApiError> 
     let caller = &request.caller;
     let waiting = endpoint
         .jobs
-        .in_memory(&job_filter(&endpoint, caller, vec![Status::Queued]))
+        .list_in_memory(&job_filter(&endpoint, caller, vec![Status::Queued]))
         .into_iter()
         .map(|job| job.id);
     let waiting: Vec<JobId> = waiting
@@ -135,7 +135,7 @@ pub(super) async fn purge(request: ClientRequest) -> Result<Response, ApiError> 
     // The next request must not find them waiting.
     let known = canceled
         .iter()
-        .filter_map(|(id, _)| endpoint.jobs.known(&caller.account, id));
+        .filter_map(|(id, _)| endpoint.jobs.get_in_memory(&caller.account, id));
     let over: Vec<Arc<Job>> = known.collect();
     tokio::time::timeout(CANCEL_TIMEOUT, join_all(over.iter().map(|job| job.ended())))
         .await
@@ -221,14 +221,14 @@ struct RequestEntry {
 pub(super) async fn requests(request: ClientRequest) -> Result<Response, ApiError> {
     let endpoint = request.access_endpoint(RequestKind::Requests)?;
     let job_filter = job_filter(&endpoint, &request.caller, Vec::new());
-    let written = endpoint.jobs.recorded(&job_filter).await.map_err(|error| {
+    let written = endpoint.jobs.list_recorded(&job_filter).await.map_err(|error| {
         tracing::error!(error = %tidegate_core::chain(&error), "failed to list requests of an endpoint");
         ApiError::Store
     })?;
     // Jobs in memory are newer than their stored records.
     let all: BTreeMap<JobId, JobSummary> = written
         .into_iter()
-        .chain(endpoint.jobs.in_memory(&job_filter))
+        .chain(endpoint.jobs.list_in_memory(&job_filter))
         .map(|brief| (brief.id.clone(), brief))
         .collect();
     let mut newest: Vec<JobSummary> = all

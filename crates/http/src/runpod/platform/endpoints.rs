@@ -50,7 +50,7 @@ impl Endpoint {
     /// Its waiting and running jobs. A job that lost its worker counts as waiting.
     pub(super) fn load(&self) -> EndpointLoad {
         let (all, again) = (
-            self.jobs.queue().all,
+            self.jobs.queue().total,
             self.remote.awaiting_redelivery().len(),
         );
         EndpointLoad {
@@ -62,7 +62,7 @@ impl Endpoint {
     /// Its unfinished jobs of all accounts.
     fn open_jobs(&self) -> Vec<JobSummary> {
         let statuses = vec![Status::Queued, Status::Starting, Status::Processing];
-        self.jobs.in_memory(&JobFilter {
+        self.jobs.list_in_memory(&JobFilter {
             account: None,
             id: None,
             model: Some(self.jobs.target().model.clone()),
@@ -86,7 +86,7 @@ impl Endpoint {
         let attempts = join_all(open.iter().map(|job| self.cancel(&job.account, &job.id))).await;
         let attempts = open.iter().zip(attempts).filter(|(_, canceled)| *canceled);
         let canceled: Vec<_> = attempts
-            .filter_map(|(job, _)| self.jobs.known(&job.account, &job.id))
+            .filter_map(|(job, _)| self.jobs.get_in_memory(&job.account, &job.id))
             .collect();
         let over = join_all(canceled.iter().map(|job| job.ended()));
         tokio::time::timeout(CANCEL_TIMEOUT, over)

@@ -15,15 +15,15 @@ use crate::models::{ModelRegistry, ServedModel, ServedVersion};
 /// A version that was trained.
 pub struct TrainedModel {
     /// What is kept of it.
-    pub kept: TrainedVersion,
+    pub version: TrainedVersion,
     /// What it is now, and what it was since the server was started; nothing while its source is not served.
     model: Option<Arc<ServedModel>>,
 }
 
 impl TrainedModel {
     /// The version that takes its jobs now.
-    pub fn now(&self) -> Option<Arc<ServedVersion>> {
-        Some(self.model.as_ref()?.now())
+    pub fn current(&self) -> Option<Arc<ServedVersion>> {
+        Some(self.model.as_ref()?.current())
     }
 
     /// All that it was since the server was started, newest first. Only the first takes jobs.
@@ -58,7 +58,7 @@ impl ModelRegistry {
             .trained
             .load()
             .iter()
-            .filter(|trained| trained.kept.model == model)
+            .filter(|trained| trained.version.model == model)
             .cloned()
             .collect()
     }
@@ -69,36 +69,36 @@ impl ModelRegistry {
             .trained
             .load()
             .iter()
-            .find(|trained| trained.kept.id() == id)
+            .find(|trained| trained.version.id() == id)
             .cloned()
     }
 
     /// The desk for jobs of this target; an id of the past leads to the version that came after it.
     pub fn service_of(&self, target: &Target) -> Option<JobService> {
-        match self.once_called(target) {
+        match self.trained_model_by_any_id(target) {
             Some(trained) => trained.jobs(),
             None => Some(self.get(&target.model)?.jobs()),
         }
     }
 
     /// The version that was trained and has, or had, this name.
-    pub(crate) fn once_called(&self, target: &Target) -> Option<Arc<TrainedModel>> {
+    pub(crate) fn trained_model_by_any_id(&self, target: &Target) -> Option<Arc<TrainedModel>> {
         let is = |trained: &&Arc<TrainedModel>| {
-            trained.kept.model == target.model && trained.kept.was(&target.version)
+            trained.version.model == target.model && trained.version.has_or_had_id(&target.version)
         };
         self.inner.trained.load().iter().find(is).cloned()
     }
 
     /// Knows a version that was trained, and offers it if it can be run. What it was before ends what it has taken.
-    pub fn offer_trained_model(&self, kept: TrainedVersion, version: Option<ServedVersion>) {
+    pub fn offer_trained_model(&self, trained: TrainedVersion, served: Option<ServedVersion>) {
         let _turn = self.changing();
-        let key = kept.key();
+        let key = trained.key();
         let mut all = self.trained_models();
-        let known = all.iter().position(|trained| trained.kept.key() == key);
+        let known = all.iter().position(|known| known.version.key() == key);
         let before = known
             .map(|place| all.remove(place))
             .and_then(|trained| trained.model.clone());
-        let model = match (before, version) {
+        let model = match (before, served) {
             (Some(model), Some(version)) => {
                 self.succeed(&model, Arc::new(version));
                 Some(model)
@@ -110,21 +110,27 @@ impl ModelRegistry {
             }
             (None, None) => None,
         };
-        all.insert(known.unwrap_or(0), Arc::new(TrainedModel { kept, model }));
-        all.sort_by_key(|trained| std::cmp::Reverse(trained.kept.created_at));
+        all.insert(
+            known.unwrap_or(0),
+            Arc::new(TrainedModel {
+                version: trained,
+                model,
+            }),
+        );
+        all.sort_by_key(|known| std::cmp::Reverse(known.version.created_at));
         self.inner.trained.store(Arc::new(all));
     }
 
     /// Knows a version that was trained no longer. It ends what it has taken.
-    pub fn forget(&self, kept: &TrainedVersion) {
+    pub fn forget_trained_model(&self, trained: &TrainedVersion) {
         let _turn = self.changing();
-        let (key, mut all) = (kept.key(), self.trained_models());
-        let Some(place) = all.iter().position(|trained| trained.kept.key() == key) else {
+        let (key, mut all) = (trained.key(), self.trained_models());
+        let Some(place) = all.iter().position(|known| known.version.key() == key) else {
             return;
         };
         let gone = all.remove(place);
         self.inner.trained.store(Arc::new(all));
-        self.remember_removed(gone.kept.ids.iter().cloned());
+        self.remember_removed(gone.version.ids.iter().cloned());
         if let Some(model) = &gone.model {
             self.end(model);
         }
@@ -156,7 +162,7 @@ impl ModelRegistry {
             .get()
             .and_then(Weak::upgrade)
         {
-            Some(maker) => maker.remove_version(&trained.kept).await,
+            Some(maker) => maker.remove_version(&trained.version).await,
             None => Ok(()),
         }
     }

@@ -40,12 +40,12 @@ pub enum VersionError {
     Removed,
     /// The weights could not be kept, or the version could not be written down.
     #[error(transparent)]
-    Unkept(#[from] FileStoreError),
+    Storage(#[from] FileStoreError),
 }
 
 impl From<StoreError> for VersionError {
     fn from(error: StoreError) -> Self {
-        Self::Unkept(error.into())
+        Self::Storage(error.into())
     }
 }
 
@@ -53,7 +53,7 @@ impl VersionError {
     fn told(&self) -> String {
         match self {
             Self::Removed => self.to_string(),
-            Self::Unkept(error) => error.told(),
+            Self::Storage(error) => error.told(),
         }
     }
 }

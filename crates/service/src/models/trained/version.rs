@@ -76,23 +76,23 @@ impl TrainedVersion {
     }
 
     /// Whether this is, or was, its id.
-    pub fn was(&self, id: &str) -> bool {
+    pub fn has_or_had_id(&self, id: &str) -> bool {
         self.ids.iter().any(|known| known == id)
     }
 
     /// Whether this account has trained it.
-    pub fn is_of(&self, account: &Account) -> bool {
+    pub fn is_owned_by(&self, account: &Account) -> bool {
         self.account == name_of(account)
     }
 
     /// Whether it came of this training of this account.
-    pub fn came_of(&self, account: &Account, training: &JobId) -> bool {
-        self.is_of(account) && self.training == training.as_str()
+    pub fn is_result_of(&self, account: &Account, training: &JobId) -> bool {
+        self.is_owned_by(account) && self.training == training.as_str()
     }
 
     /// The same with the code of another version of its source.
-    pub fn moved_to(&self, source_version: &str) -> Self {
-        let id = self.id_with(source_version);
+    pub fn with_source_version(&self, source_version: &str) -> Self {
+        let id = self.id_with_source_version(source_version);
         let mut ids = self.ids.clone();
         ids.retain(|known| *known != id);
         ids.insert(0, id);
@@ -105,7 +105,7 @@ impl TrainedVersion {
 
     /// Its id with the code of this version of its source. The model is part of it: the same weights may be a
     /// version of several, and whoever names only the version means one of them.
-    pub fn id_with(&self, source_version: &str) -> String {
+    pub fn id_with_source_version(&self, source_version: &str) -> String {
         digest(&[source_version, &self.weights.digest(), &self.model])
     }
 
@@ -119,7 +119,7 @@ impl TrainedVersion {
     }
 
     /// Where the weights are, if they are brought into this folder; or the text that they are.
-    pub fn weights_in(&self, folder: &Path) -> PathBuf {
+    pub fn weights_path(&self, folder: &Path) -> PathBuf {
         match &self.weights {
             Weights::File { name, .. } => folder.join(file_name::of_text(name)),
             Weights::Text(text) => PathBuf::from(text),
@@ -171,7 +171,7 @@ impl TrainedVersions {
 
     /// Writes down what a training gave, with the code of this version of a model. Nothing if there is nothing that
     /// a model could be given.
-    pub async fn note(
+    pub async fn record_training(
         &self,
         training: &Training<'_>,
         source: &str,
@@ -208,7 +208,7 @@ impl TrainedVersions {
             created_at: trained.created_at,
             ..known
         });
-        let mut trained = known.unwrap_or(trained).moved_to(source_version);
+        let mut trained = known.unwrap_or(trained).with_source_version(source_version);
         if let Some((file_store, file)) = file {
             let kept = file_store
                 .keep_weights(&trained.owner(), &file, &trained.key())
@@ -219,7 +219,7 @@ impl TrainedVersions {
                 sha256: kept.sha256.clone(),
             };
         }
-        self.keep(&trained).await?;
+        self.put(&trained).await?;
         Ok(Some(trained))
     }
 
@@ -230,7 +230,7 @@ impl TrainedVersions {
     }
 
     /// Writes a version down, in the place of what it was before.
-    pub async fn keep(&self, trained: &TrainedVersion) -> Result<(), StoreError> {
+    pub async fn put(&self, trained: &TrainedVersion) -> Result<(), StoreError> {
         let json = serde_json::to_vec(trained)
             .expect("it has string keys")
             .into();
@@ -276,7 +276,7 @@ impl TrainedVersions {
         let file_store = self.file_store.as_ref().ok_or_else(gone)?;
         let file = file_store.find(&trained.owner(), id).ok_or_else(gone)?;
         file_store
-            .copy(&file, &trained.weights_in(folder))
+            .copy(&file, &trained.weights_path(folder))
             .await
             .map_err(|error| chain(&error).to_string())
     }
@@ -327,7 +327,7 @@ pub(crate) fn sample() -> TrainedVersion {
         created_at: Timestamp::UNIX_EPOCH,
         ids: Vec::new(),
     };
-    trained.moved_to("v1")
+    trained.with_source_version("v1")
 }
 
 #[cfg(test)]
@@ -337,12 +337,16 @@ mod tests {
     #[test]
     fn the_id_follows_the_code_and_the_key_does_not() {
         let first = sample();
-        let second = first.moved_to("v2");
+        let second = first.with_source_version("v2");
         assert_ne!(first.id(), second.id());
         assert_eq!(first.key(), second.key());
-        assert!(second.was(first.id()) && second.was(second.id()) && !first.was(second.id()));
+        assert!(
+            second.has_or_had_id(first.id())
+                && second.has_or_had_id(second.id())
+                && !first.has_or_had_id(second.id())
+        );
         assert_eq!(
-            second.moved_to("v1").ids,
+            second.with_source_version("v1").ids,
             [first.id(), second.id()],
             "back again, and nothing twice"
         );
@@ -377,7 +381,7 @@ mod tests {
         let mut ids: Vec<String> = others
             .iter()
             .chain([&one])
-            .map(|trained| trained.id_with("v1"))
+            .map(|trained| trained.id_with_source_version("v1"))
             .collect();
         assert!(ids.iter().all(|id| id.len() == 64), "{ids:?}");
         ids.sort();
@@ -388,7 +392,7 @@ mod tests {
             created_at: Timestamp::MAX,
             ..one.clone()
         };
-        assert_eq!(again.id_with("v1"), one.id());
+        assert_eq!(again.id_with_source_version("v1"), one.id());
     }
 
     #[test]

@@ -200,7 +200,7 @@ pub(super) async fn cancel(request: ClientRequest) -> Result<Response, ApiError>
         let waits = |id: &&JobId| {
             access
                 .jobs
-                .known(&key.account, id)
+                .get_in_memory(&key.account, id)
                 .is_some_and(|job| job.status() == Status::Queued)
         };
         // Concurrently, because each cancel waits for the store.
@@ -261,7 +261,7 @@ pub(super) async fn requests(request: ClientRequest) -> Result<Response, ApiErro
             Some(BatchRequest::Pending(wanted)) if batch.state == BatchState::Draft => {
                 raw(&draft(&id, &wanted))?
             }
-            Some(BatchRequest::Pending(_)) => match access.jobs.known(&key.account, &id) {
+            Some(BatchRequest::Pending(_)) => match access.jobs.get_in_memory(&key.account, &id) {
                 Some(job) => raw(&render::job(&job.snapshot()))?,
                 None => raw(&render::summary(id.as_str(), "IN_QUEUE"))?,
             },
@@ -395,7 +395,7 @@ impl AppState {
         let runs = |number| {
             let status = endpoint
                 .jobs
-                .known(&key.account, &key.request(number))
+                .get_in_memory(&key.account, &key.request(number))
                 .map(|job| job.status());
             matches!(status, Some(Status::Starting | Status::Processing))
         };
