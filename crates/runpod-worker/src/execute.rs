@@ -27,14 +27,14 @@ pub(crate) struct ExecutionContext {
     pub(crate) journal: Journal,
     pub(crate) semantics: HandlerSemantics,
     /// Whether the platform accepts streamed parts.
-    pub(crate) parts: StreamSupport,
+    pub(crate) parts: PlatformStreaming,
     /// The most time that the model may spend on a job.
     pub(crate) job_timeout: Option<Duration>,
 }
 
 /// Whether the platform accepts streamed parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StreamSupport {
+pub(crate) enum PlatformStreaming {
     /// Parts are sent as they arrive.
     Supported,
     /// All parts are in the result.
@@ -58,11 +58,11 @@ struct ActiveRun<'a> {
     /// Parts for the result.
     parts: Vec<Bytes>,
     sent_parts: usize,
-    /// The output failure_output an error.
+    /// The output beside an error.
     failure_output: Option<Bytes>,
 }
 
-/// Why a job failed, and its output failure_output the error.
+/// Why a job failed, and its output beside the error.
 struct JobFailure {
     error: String,
     failure_output: Option<Bytes>,
@@ -235,7 +235,7 @@ impl ExecutionContext {
     }
 
     async fn part(&self, task: &mut ActiveRun<'_>, json: Bytes) {
-        if self.parts == StreamSupport::Supported {
+        if self.parts == PlatformStreaming::Supported {
             if task.sent_parts == 0 {
                 self.journal.record_streaming(&task.job.id);
             }
@@ -243,7 +243,7 @@ impl ExecutionContext {
             task.send(Report::Part(wire::part(&json))).await;
         }
         if self.semantics.stream_result == StreamResult::Aggregated
-            || self.parts == StreamSupport::Unsupported
+            || self.parts == PlatformStreaming::Unsupported
         {
             task.parts.push(json);
         }

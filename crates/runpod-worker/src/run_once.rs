@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::codec::{HandlerSemantics, JobCodec};
 use crate::delivery::ReportSender;
-use crate::execute::{ExecutionContext, RunResult, StreamSupport};
+use crate::execute::{ExecutionContext, PlatformStreaming, RunResult};
 use crate::journal::Journal;
 use crate::wire::Job;
 
@@ -25,7 +25,7 @@ pub async fn run_once(
         codec,
         semantics,
         journal: Journal::in_memory(),
-        parts: StreamSupport::Unsupported,
+        parts: PlatformStreaming::Unsupported,
         job_timeout: None,
     };
     match execution

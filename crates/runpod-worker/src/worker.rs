@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::backoff::Backoff;
 use crate::codec::{HandlerSemantics, JobCodec};
-use crate::execute::{ExecutionContext, StreamSupport};
+use crate::execute::{ExecutionContext, PlatformStreaming};
 use crate::in_flight::InFlightJobs;
 use crate::job_runner::JobRunner;
 use crate::journal::{JobStage, Journal, JournaledJob};
@@ -96,9 +96,9 @@ impl RunpodWorker {
             journal,
         } = parts;
         let parts = if platform.accepts_stream() {
-            StreamSupport::Supported
+            PlatformStreaming::Supported
         } else {
-            StreamSupport::Unsupported
+            PlatformStreaming::Unsupported
         };
         let (semantics, job_timeout) = (options.semantics, options.job_timeout);
         let execution = ExecutionContext {

@@ -31,7 +31,7 @@ pub(super) struct Run<'a> {
 #[derive(Debug, Serialize)]
 pub(super) struct Fault {
     r#type: &'static str,
-    loc: Vec<Place>,
+    loc: Vec<LocSegment>,
     msg: String,
     input: Json,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,7 +40,7 @@ pub(super) struct Fault {
 
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Place {
+enum LocSegment {
     Name(&'static str),
     At(usize),
 }
@@ -98,7 +98,10 @@ impl Kind {
         body: &'a Bytes,
     ) -> Result<Run<'a>, Vec<Fault>> {
         if body.is_empty() {
-            return Err(vec![Fault::missing(vec![Place::Name("body")], Json::Null)]);
+            return Err(vec![Fault::missing(
+                vec![LocSegment::Name("body")],
+                Json::Null,
+            )]);
         }
         if !is_json(headers) {
             return Err(vec![
@@ -117,7 +120,7 @@ impl Kind {
             (Self::Realtime, Some(id)) => text("id", id, &mut faults),
             (Self::Realtime, None) => {
                 faults.push(Fault::missing(
-                    vec![Place::Name("body"), Place::Name("id")],
+                    vec![LocSegment::Name("body"), LocSegment::Name("id")],
                     Json::Raw(whole.to_owned()),
                 ));
                 None
@@ -126,7 +129,7 @@ impl Kind {
         let input = parts.get("input").copied();
         match input {
             None => faults.push(Fault::missing(
-                vec![Place::Name("body"), Place::Name("input")],
+                vec![LocSegment::Name("body"), LocSegment::Name("input")],
                 Json::Raw(whole.to_owned()),
             )),
             Some(input) if self == Self::Request && !input.get().starts_with('{') => {
@@ -158,7 +161,7 @@ impl Kind {
     fn no_object(self, value: Json) -> Fault {
         Fault {
             r#type: "dataclass_type",
-            loc: vec![Place::Name("body")],
+            loc: vec![LocSegment::Name("body")],
             msg: format!(
                 "Input should be a dictionary or an instance of {}",
                 self.class()
@@ -170,7 +173,7 @@ impl Kind {
 }
 
 impl Fault {
-    fn missing(loc: Vec<Place>, input: Json) -> Self {
+    fn missing(loc: Vec<LocSegment>, input: Json) -> Self {
         Self {
             r#type: "missing",
             loc,
@@ -181,7 +184,7 @@ impl Fault {
     }
 
     fn of(kind: &'static str, name: &'static str, msg: &str, value: &RawValue) -> Self {
-        let loc = vec![Place::Name("body"), Place::Name(name)];
+        let loc = vec![LocSegment::Name("body"), LocSegment::Name(name)];
         Self {
             r#type: kind,
             loc,
@@ -199,7 +202,10 @@ impl Fault {
             .sum::<usize>();
         Self {
             r#type: "json_invalid",
-            loc: vec![Place::Name("body"), Place::At(before + error.column())],
+            loc: vec![
+                LocSegment::Name("body"),
+                LocSegment::At(before + error.column()),
+            ],
             msg: "JSON decode error".to_owned(),
             input: Json::Empty,
             ctx: Some(Context::Error(error.to_string())),
@@ -208,7 +214,7 @@ impl Fault {
 
     /// A webhook URL that is not accepted.
     pub(super) fn of_webhook(url: &str, reason: &str) -> Self {
-        let loc = vec![Place::Name("body"), Place::Name("webhook")];
+        let loc = vec![LocSegment::Name("body"), LocSegment::Name("webhook")];
         Self {
             r#type: "value_error",
             loc,

@@ -22,7 +22,7 @@ use tidegate_service::{
 use super::client_request::ClientRequest;
 use super::endpoints::Endpoint;
 use super::limits::RequestKind;
-use super::query::QueryParams;
+use super::query::EndpointQuery;
 use super::reply::ApiError;
 use super::wire::JobRequest;
 use super::{AppState, render};
@@ -385,7 +385,7 @@ fn job_filter(endpoint: &Endpoint, caller: &Identity, statuses: Vec<Status>) -> 
 
 /// The parameter `wait`.
 fn wait(uri: &Uri) -> Result<Duration, ApiError> {
-    let query = QueryParams::of(uri);
+    let query = EndpointQuery::of(uri);
     let Some(text) = query.get("wait") else {
         return Ok(Duration::from_millis(DEFAULT_WAIT));
     };

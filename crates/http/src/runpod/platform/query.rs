@@ -9,9 +9,9 @@ use url::form_urlencoded;
 use super::reply::ApiError;
 
 /// The parameters of a request.
-pub(super) struct QueryParams(Vec<(String, String)>);
+pub(super) struct EndpointQuery(Vec<(String, String)>);
 
-impl QueryParams {
+impl EndpointQuery {
     pub(super) fn of(uri: &Uri) -> Self {
         let appended = uri
             .path()
@@ -59,7 +59,7 @@ mod tests {
             "/v2/e/job-take/w&gpu=x&batch_size=3",
             "/v2/e/job-take/w&batch_size=3?gpu=x",
         ] {
-            let query = QueryParams::of(&Uri::from_static(uri));
+            let query = EndpointQuery::of(&Uri::from_static(uri));
             assert_eq!(
                 (query.get("batch_size"), query.get("gpu"), query.get("x")),
                 (Some("3"), Some("x"), None),

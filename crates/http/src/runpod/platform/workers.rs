@@ -22,7 +22,7 @@ use tidegate_remote::{
 use super::client_request::path_params;
 use super::confirmed_body::confirmed_response;
 use super::endpoints::Endpoint;
-use super::query::{QueryParams, plain};
+use super::query::{EndpointQuery, plain};
 use super::reply::ApiError;
 use super::wire::ReportBody;
 use super::{AppState, clients};
@@ -235,7 +235,7 @@ fn failed(error: String) -> JobReport {
 pub(super) struct WorkerRequest {
     endpoint: Arc<Endpoint>,
     worker: WorkerId,
-    query: QueryParams,
+    query: EndpointQuery,
 }
 
 impl WorkerRequest {
@@ -257,7 +257,7 @@ impl FromRequestParts<Arc<AppState>> for WorkerRequest {
         Ok(Self {
             endpoint,
             worker,
-            query: QueryParams::of(&parts.uri),
+            query: EndpointQuery::of(&parts.uri),
         })
     }
 }

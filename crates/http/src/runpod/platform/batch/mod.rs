@@ -19,7 +19,7 @@ pub use runner::Batches;
 use super::client_request::ClientRequest;
 use super::clients::{new_id, ok_json};
 use super::limits::RequestKind;
-use super::query::QueryParams;
+use super::query::EndpointQuery;
 use super::reply::ApiError;
 use super::wire::{JobRequest, input_of};
 use super::{AppState, render};
@@ -246,7 +246,7 @@ pub(super) async fn get(request: ClientRequest) -> Result<Response, ApiError> {
 pub(super) async fn requests(request: ClientRequest) -> Result<Response, ApiError> {
     let access = request.access_endpoint(RequestKind::Status)?;
     let app = &request.app;
-    let query = QueryParams::of(&request.uri);
+    let query = EndpointQuery::of(&request.uri);
     let (offset, limit) = (
         query.number("offset", 0)?,
         query.number("limit", DEFAULT_LISTED)?.clamp(1, MAX_LISTED),
