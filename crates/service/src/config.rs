@@ -11,15 +11,15 @@ use tidegate_core::{JobKind, Refusal};
 use tidegate_net::Client;
 
 use crate::files::Files;
-use crate::input::Checked;
-use crate::webhook::{Secrets, WebhookRenderer};
+use crate::input::CheckedInput;
+use crate::webhook::{WebhookRenderer, WebhookSecrets};
 
 /// The settings of the job services of a server.
 pub struct Config {
     /// The bearer token sent with every webhook.
     pub webhook_token: Option<String>,
     /// The secrets that sign every webhook.
-    pub webhook_secrets: Secrets,
+    pub webhook_secrets: WebhookSecrets,
     /// The shortest pause between interim webhooks of a job.
     pub webhook_throttle: Duration,
     /// How long the terminal webhook of a job is retried.
@@ -87,7 +87,7 @@ pub struct Deps {
 
 impl Deps {
     /// Refuses a job whose files do not fit on the disk. Jobs without files are not checked.
-    pub(crate) fn check_free_space(&self, checked: &Checked) -> Result<(), Refusal> {
+    pub(crate) fn check_free_space(&self, checked: &CheckedInput) -> Result<(), Refusal> {
         let spilled = if checked.json.len() > self.spill_above {
             checked.json.len()
         } else {

@@ -9,7 +9,7 @@ use tidegate_core::policy::OutputFilePolicy;
 use tidegate_core::{Account, JobId, JobKind, OutputValue, Refusal, chain};
 
 use crate::files::{Files, OutputOwner};
-use crate::input::{Checked, ModelSchema};
+use crate::input::{CheckedInput, ModelSchema};
 use crate::run_blocking::run_blocking_if_large;
 
 /// Checks inputs, fetches their files, and makes the files of outputs into something that can be sent.
@@ -43,17 +43,17 @@ impl JobIo {
     }
 
     /// Makes an input ready for the model whose OpenAPI document this is. The error is for who sent it.
-    pub async fn carry_in(
+    pub async fn prepare_input(
         &self,
         document: Option<Arc<Bytes>>,
         input: &Bytes,
     ) -> Result<PreparedInput, String> {
         let schema = document.map(|document| self.schema(document)).transpose()?;
         let checked = match &schema {
-            None => Checked::untouched(input),
+            None => CheckedInput::unchanged(input),
             Some(schema) => run_blocking_if_large(input.len(), || {
                 schema
-                    .check(JobKind::Prediction)
+                    .validator(JobKind::Prediction)
                     .check(input, &self.files, &Account::ANONYMOUS)
             })
             .map_err(|errors| Refusal::InvalidInput(errors).to_string())?,
@@ -75,7 +75,7 @@ impl JobIo {
     }
 
     /// The JSON of a value with an address or a data URI in the place of each file.
-    pub async fn carry_out(
+    pub async fn collect_output(
         &self,
         id: &JobId,
         value: OutputValue,

@@ -30,9 +30,9 @@ mod webhook;
 
 pub use config::{Config, Deps, JobSettings, OnLost, RendererFactory};
 pub use files::store::{
-    FileMetadata, FileRules, FileStore, FileStoreError, FileWriter, StoredFile,
+    FileLimits, FileMetadata, FileStore, FileStoreError, FileWriter, StoredFile,
 };
-pub use files::{Files, MAX_INLINE_FILE, file_name_for, free_space};
+pub use files::{Files, MAX_INLINE_FILE, file_name_for_mime, free_space};
 pub use input::ModelSchema;
 pub use inspect::{QueueCounts, QueueStatus};
 pub use job::Job;
@@ -48,6 +48,6 @@ pub use snapshot::{OutputDelta, ReadPosition, Snapshot, TerminalState};
 pub use stream::{StreamBatch, StreamEvent, StreamReader, StreamRefusal};
 pub use submit::{OnDuplicateId, ResponseMode, Submission, Submitted, Ticket};
 pub use webhook::{
-    Attempt, BadSecret, DeliveryLog, DeliveryRecord, DeliveryState, EventFilter, ReplayError,
-    Secrets, Webhook, WebhookEvent, WebhookRenderer,
+    Attempt, DeliveryLog, DeliveryRecord, DeliveryState, EventFilter, ReplayError, SecretError,
+    Webhook, WebhookEvent, WebhookRenderer, WebhookSecrets,
 };

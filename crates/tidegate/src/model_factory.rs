@@ -17,8 +17,8 @@ use tidegate_queue::MemoryQueue;
 use tidegate_runtime::Respawn;
 use tidegate_runtime::{LaunchConfig, Observer, ResourceLimits, RunAs, Runtime, Scratch};
 use tidegate_service::{
-    Config, Deps, FileStore, Files, JobIo, JobService, JobSettings, NoExecutor, OnLost, Secrets,
-    free_space,
+    Config, Deps, FileStore, Files, JobIo, JobService, JobSettings, NoExecutor, OnLost,
+    WebhookSecrets, free_space,
 };
 
 use crate::cli::{ModeArg, ModelArgs};
@@ -71,7 +71,7 @@ pub(crate) struct OutboundConfig {
     pub(crate) networks: AllowedNetworks,
     pub(crate) max_file: u64,
     pub(crate) upload_url: Option<String>,
-    pub(crate) webhook_secrets: Secrets,
+    pub(crate) webhook_secrets: WebhookSecrets,
     pub(crate) webhook_retry_for: Duration,
     /// Renders the webhooks of Replicate's API.
     pub(crate) renderer: PredictionRenderer,
@@ -87,7 +87,7 @@ impl OutboundConfig {
             networks: AllowedNetworks::all(),
             max_file,
             upload_url: None,
-            webhook_secrets: Secrets::default(),
+            webhook_secrets: WebhookSecrets::default(),
             webhook_retry_for: Duration::ZERO,
             renderer,
         }
@@ -227,7 +227,7 @@ impl ModelFactory {
             max_file: config.outbound.max_file,
             ..NetConfig::default()
         }));
-        let upload_to = config
+        let upload_url = config
             .outbound
             .upload_url
             .as_deref()
@@ -235,9 +235,9 @@ impl ModelFactory {
             .transpose()?;
         Ok(Files {
             net,
-            upload_to,
+            upload_url,
             owner: config.run_as.as_ref().map(|user| user.uid),
-            own: config.file_store.clone(),
+            file_store: config.file_store.clone(),
         })
     }
 

@@ -75,7 +75,7 @@ fn numbered(folder: &Path, index: usize, address: &str) -> PathBuf {
         .strip_prefix("data:")
         .and_then(|rest| rest.split([';', ',']).next());
     let name = match mime {
-        Some(mime) => tidegate_service::file_name_for(mime),
+        Some(mime) => tidegate_service::file_name_for_mime(mime),
         None => address.rsplit('/').next().unwrap_or_default().to_owned(),
     };
     match name

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tidegate_core::store::Documents;
 use tidegate_http::replicate::{self, FileLinks, PredictionRenderer, RateLimits, RenderAborted};
 use tidegate_net::{AllowedNetworks, Url, parse_url};
-use tidegate_service::{FileRules, FileStore, Secrets, TrainedVersions};
+use tidegate_service::{FileLimits, FileStore, TrainedVersions, WebhookSecrets};
 use tidegate_store::MemoryDocuments;
 
 use crate::cli::ServeArgs;
@@ -78,7 +78,7 @@ impl ReplicateSetup {
         self,
         args: &ServeArgs,
         own_url: &str,
-        webhook_secrets: Secrets,
+        webhook_secrets: WebhookSecrets,
     ) -> anyhow::Result<replicate::Config> {
         if let Some(documents) = self.durable_documents.as_deref() {
             replicate::ensure_webhook_secret(&webhook_secrets, documents)
@@ -119,10 +119,10 @@ async fn open_files(
     let keep_jobs_for = args
         .keep_data_for
         .map_or(args.keep_for, |data| data.min(args.keep_for));
-    let rules = FileRules {
-        keep_for: args.keep_files_for,
-        keep_jobs_for,
-        max_per_account: args.max_stored_files.map(|bytes| bytes as u64),
+    let rules = FileLimits {
+        upload_retention: args.keep_files_for,
+        output_retention: keep_jobs_for,
+        max_bytes_per_account: args.max_stored_files.map(|bytes| bytes as u64),
     };
     let documents = Arc::clone(&data.store) as Arc<dyn Documents>;
     let file_store = FileStore::open(blobs, spool, documents, rules)

@@ -22,7 +22,7 @@ use tidegate_http::admin::{self, JobServices};
 use tidegate_http::edge::EdgeConfig;
 use tidegate_http::metrics::{self, MetricSources};
 use tidegate_queue::upkeep;
-use tidegate_service::{ModelRegistry, Resumed, Secrets};
+use tidegate_service::{ModelRegistry, Resumed, WebhookSecrets};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -40,7 +40,7 @@ pub(crate) struct Startup {
     started_at: Timestamp,
     signals: Signals,
     tokens: Option<Tokens>,
-    webhook_secrets: Secrets,
+    webhook_secrets: WebhookSecrets,
     pub(crate) edge: EdgeConfig,
     /// What SIGHUP reloads; a command may add to it.
     pub(crate) reload: Reload,
@@ -100,7 +100,7 @@ pub(crate) struct ListeningServer {
     started_at: Timestamp,
     signals: Signals,
     pub(crate) tokens: Option<Tokens>,
-    pub(crate) webhook_secrets: Secrets,
+    pub(crate) webhook_secrets: WebhookSecrets,
     edge: EdgeConfig,
     reload: BoxFuture<()>,
     listener: TcpListener,

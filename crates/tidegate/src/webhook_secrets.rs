@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tidegate_service::Secrets;
+use tidegate_service::WebhookSecrets;
 
 use crate::compat::WEBHOOK_SECRET;
 use crate::reload::Reload;
@@ -15,7 +15,7 @@ pub(crate) fn read(
     text: Option<&str>,
     file: Option<&Path>,
     reload: &mut Reload,
-) -> Result<Secrets, UsageError> {
+) -> Result<WebhookSecrets, UsageError> {
     let source = SecretSource {
         text: text.unwrap_or_default().to_owned(),
         file: file.map(Path::to_owned),
@@ -40,8 +40,8 @@ struct SecretSource {
 }
 
 impl SecretSource {
-    fn read(&self) -> Result<Secrets, UsageError> {
-        let from_env = Secrets::parse(&self.text)
+    fn read(&self) -> Result<WebhookSecrets, UsageError> {
+        let from_env = WebhookSecrets::parse(&self.text)
             .map_err(|error| UsageError::new(format!("{WEBHOOK_SECRET}: {error}")).hint(HINT))?;
         let Some(file) = &self.file else {
             return Ok(from_env);
@@ -50,7 +50,7 @@ impl SecretSource {
         let text = std::fs::read_to_string(file).map_err(|error| {
             UsageError::new(format!("{source}: {error}")).hint("give a readable file")
         })?;
-        let from_file = Secrets::parse(&text)
+        let from_file = WebhookSecrets::parse(&text)
             .map_err(|error| UsageError::new(format!("{source}: {error}")).hint(HINT))?;
         if from_file.is_empty() {
             return Err(
@@ -58,7 +58,7 @@ impl SecretSource {
             );
         }
         // Both parts parsed, so the combination does.
-        Secrets::parse(&format!("{}\n{text}", self.text))
+        WebhookSecrets::parse(&format!("{}\n{text}", self.text))
             .map_err(|error| UsageError::new(error.to_string()).hint(HINT))
     }
 }

@@ -76,7 +76,7 @@ impl IntoResponse for ApiError {
             Self::InvalidParameter { .. } => StatusCode::BAD_REQUEST,
             Self::AlreadyEnded(..) | Self::NotCancelable(_) => StatusCode::CONFLICT,
             Self::ReplayError(
-                ReplayError::OnItsWay | ReplayError::NotTheLast(_) | ReplayError::Gone,
+                ReplayError::InFlight | ReplayError::NotTerminal(_) | ReplayError::Gone,
             ) => StatusCode::CONFLICT,
             Self::Store | Self::ReplayError(ReplayError::Store(_)) => {
                 StatusCode::SERVICE_UNAVAILABLE

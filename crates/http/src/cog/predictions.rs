@@ -215,7 +215,7 @@ fn webhook(
             .iter()
             .map(|name| (*name).into()),
     );
-    let (pace, renderer) = (
+    let (updates, renderer) = (
         Api::Cog.policies().updates,
         WebhookRenderer::new(reply::result_body),
     );
@@ -223,7 +223,7 @@ fn webhook(
         url,
         filter,
         headers: trace_headers(headers),
-        pace,
+        updates,
         origin: None,
         streams: false,
         streams_files: false,

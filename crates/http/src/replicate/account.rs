@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tidegate_core::Account;
 use tidegate_core::store::Documents;
-use tidegate_service::Secrets;
+use tidegate_service::WebhookSecrets;
 
 use super::reply::{self, ApiError};
 use super::{AppState, wire};
@@ -46,7 +46,7 @@ pub(super) async fn webhook_secret(
     let secrets = &state.config.webhook_secrets;
     let key = match caller.role {
         Role::Admin => secrets.first(),
-        Role::User => secrets.first_of(&caller.account),
+        Role::User => secrets.first_for(&caller.account),
     };
     Ok(reply::ok(&wire::Secret {
         key: key.ok_or(ApiError::NotConfigured(
@@ -58,7 +58,7 @@ pub(super) async fn webhook_secret(
 /// Uses the stored secret unless another one is configured; creates it on the first start. It stays
 /// the same, so that webhooks sent earlier can still be verified.
 pub async fn ensure_webhook_secret(
-    secrets: &Secrets,
+    secrets: &WebhookSecrets,
     documents: &dyn Documents,
 ) -> Result<(), tidegate_core::store::StoreError> {
     if secrets.is_empty() {
@@ -80,9 +80,9 @@ fn generate() -> String {
     format!("\"whsec_{}\"", STANDARD.encode(bytes))
 }
 
-fn install(secrets: &Secrets, stored: &[u8]) {
+fn install(secrets: &WebhookSecrets, stored: &[u8]) {
     let text: String = serde_json::from_slice(stored).unwrap_or_default();
-    match Secrets::parse(&text) {
+    match WebhookSecrets::parse(&text) {
         Ok(parsed) => secrets.replace(&parsed),
         Err(error) => tracing::error!(%error, "failed to parse stored webhook secret"),
     }

@@ -64,14 +64,15 @@ impl FileLinks {
                 .checked_add(self.keep_jobs_for.saturating_add(RUNNING_JOB_VALIDITY)),
         };
         let expires_at = expires_at.unwrap_or(Timestamp::MAX);
-        self.file_store.told(job.account, job.id, json, |file| {
-            let name = if matches!(file.name.as_str(), "" | "." | "..") {
-                UNNAMED
-            } else {
-                &file.name
-            };
-            signed_url(&self.key, origin, job.account, [&file.id, name], expires_at)
-        })
+        self.file_store
+            .replace_placeholders(job.account, job.id, json, |file| {
+                let name = if matches!(file.name.as_str(), "" | "." | "..") {
+                    UNNAMED
+                } else {
+                    &file.name
+                };
+                signed_url(&self.key, origin, job.account, [&file.id, name], expires_at)
+            })
     }
 
     /// The file of a URL; `None` if the signature is wrong, the URL has expired or the file does

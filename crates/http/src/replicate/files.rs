@@ -55,7 +55,7 @@ pub(super) async fn create(
     if body.size_hint().lower() > (limit + FORM_OVERHEAD) as u64 {
         return Err(BodyError::TooLarge { limit }.into());
     }
-    links.file_store.has_room(
+    links.file_store.check_quota(
         &caller.account,
         body.size_hint()
             .lower()
@@ -89,7 +89,7 @@ pub(super) async fn create(
     };
     let file = links
         .file_store
-        .keep(&caller.account, content, label)
+        .store_upload(&caller.account, content, label)
         .await?;
     Ok(reply::created(&render(&file, &caller, links, &origin)))
 }
@@ -106,7 +106,7 @@ pub(super) async fn list(
         at: file.created_at,
         name: file.id.clone(),
     };
-    let files = links.file_store.list(&caller.account);
+    let files = links.file_store.list_uploads(&caller.account);
     let page = page(
         files,
         sort_key,
@@ -128,7 +128,7 @@ pub(super) async fn show(
     let links = state.files()?;
     let file = links
         .file_store
-        .get(&caller.account, &id)
+        .find_upload(&caller.account, &id)
         .ok_or(ApiError::Unknown("file"))?;
     Ok(reply::ok(&render(&file, &caller, links, &origin)))
 }
@@ -140,7 +140,7 @@ pub(super) async fn remove(
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
     let file_store = &state.files()?.file_store;
-    if file_store.remove(&caller.account, &id).await? {
+    if file_store.remove_upload(&caller.account, &id).await? {
         Ok(StatusCode::NO_CONTENT.into_response())
     } else {
         Err(ApiError::Unknown("file"))
@@ -215,7 +215,7 @@ impl UploadForm {
                 Some("content") => {
                     form.name = part.file_name().map(str::to_owned);
                     form.content_type = part.content_type().map(ToString::to_string);
-                    let mut writer = file_store.receive(expected, limit as u64).await?;
+                    let mut writer = file_store.create_writer(expected, limit as u64).await?;
                     while let Some(bytes) = with_stall_timeout(stall, limit, part.chunk()).await? {
                         writer.write(&bytes).await?;
                     }

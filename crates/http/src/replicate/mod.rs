@@ -33,7 +33,7 @@ use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get, post};
 use tidegate_core::store::Documents;
-use tidegate_service::{ModelRegistry, Secrets};
+use tidegate_service::{ModelRegistry, WebhookSecrets};
 use url::Url;
 
 pub use account::ensure_webhook_secret;
@@ -73,7 +73,7 @@ pub struct Config {
     /// Renders jobs as Replicate's JSON.
     pub renderer: PredictionRenderer,
     /// The secrets that sign webhooks.
-    pub webhook_secrets: Secrets,
+    pub webhook_secrets: WebhookSecrets,
     /// Stores deployments and the models that users create; in memory if the server has no data
     /// folder.
     pub documents: Arc<dyn Documents>,

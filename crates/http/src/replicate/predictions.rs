@@ -261,7 +261,7 @@ impl AppState {
             url: service.webhook_url(&url).inspect_err(count)?,
             filter,
             headers: trace_headers(headers),
-            pace: Api::Replicate.policies().updates,
+            updates: Api::Replicate.policies().updates,
             origin: Some(origin.as_str().to_owned()),
             streams: streams != OutputStreaming::No,
             streams_files: streams == OutputStreaming::Files,
@@ -276,8 +276,8 @@ impl AppState {
 /// Whether the output of a model can be streamed; `No` until the model is loaded.
 fn streams(service: &JobService) -> OutputStreaming {
     match service.description() {
-        Some(schema) if schema.iterates_files => OutputStreaming::Files,
-        Some(schema) if schema.streaming || schema.iterates => OutputStreaming::Values,
+        Some(schema) if schema.yields_files => OutputStreaming::Files,
+        Some(schema) if schema.streaming || schema.yields_values => OutputStreaming::Values,
         Some(_) | None => OutputStreaming::No,
     }
 }

@@ -7,13 +7,13 @@ const RESERVE: u64 = 16 * 1024 * 1024;
 
 /// How many bytes of files may be written in the file system of `folder`. `None` when it does not say.
 pub fn free_space(folder: &Path) -> Option<u64> {
-    let about = rustix::fs::statvfs(folder).ok()?;
-    let bytes = |blocks: u64| blocks.saturating_mul(about.f_frsize);
-    Some(left(bytes(about.f_bavail), bytes(about.f_blocks)))
+    let stats = rustix::fs::statvfs(folder).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(stats.f_frsize);
+    Some(available(bytes(stats.f_bavail), bytes(stats.f_blocks)))
 }
 
-fn left(free: u64, whole: u64) -> u64 {
-    free.saturating_sub(RESERVE.min(whole / 16))
+fn available(free: u64, total: u64) -> u64 {
+    free.saturating_sub(RESERVE.min(total / 16))
 }
 
 #[cfg(test)]
@@ -23,9 +23,9 @@ mod tests {
     #[test]
     fn a_reserve_is_left_alone() {
         const MIB: u64 = 1024 * 1024;
-        assert_eq!(left(100 * MIB, 1000 * MIB), 84 * MIB);
-        assert_eq!(left(10 * MIB, 1000 * MIB), 0);
-        assert_eq!(left(10 * MIB, 16 * MIB), 9 * MIB);
+        assert_eq!(available(100 * MIB, 1000 * MIB), 84 * MIB);
+        assert_eq!(available(10 * MIB, 1000 * MIB), 0);
+        assert_eq!(available(10 * MIB, 16 * MIB), 9 * MIB);
         assert!(free_space(&std::env::temp_dir()).is_some());
         assert_eq!(free_space(Path::new("/does/not/exist")), None);
     }

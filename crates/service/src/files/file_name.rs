@@ -6,17 +6,17 @@ use tidegate_net::Url;
 const MAX_LEN: usize = 200;
 
 /// The name for a file from `url`.
-pub(crate) fn of_url(url: &Url) -> String {
+pub(crate) fn from_url(url: &Url) -> String {
     let last = url
         .path_segments()
         .and_then(|mut segments| segments.next_back())
         .unwrap_or_default();
     let decoded: Vec<u8> = percent_decode(last);
-    of_text(&String::from_utf8_lossy(&decoded))
+    from_text(&String::from_utf8_lossy(&decoded))
 }
 
 /// The name for a file that its owner calls so.
-pub(crate) fn of_text(text: &str) -> String {
+pub(crate) fn from_text(text: &str) -> String {
     let safe: String = text
         .chars()
         .map(|c| if c == '/' || c.is_control() { '_' } else { c })
@@ -28,7 +28,7 @@ pub(crate) fn of_text(text: &str) -> String {
 }
 
 /// A name for data of this type, with the ending that people expect.
-pub fn of_mime(essence: &str) -> String {
+pub fn from_mime(essence: &str) -> String {
     let extension = match essence {
         "text/plain" => Some("txt"),
         "text/html" => Some("html"),
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn names_keep_their_ending_and_nothing_dangerous() {
-        let name = |url: &str| of_url(&Url::parse(url).unwrap());
+        let name = |url: &str| from_url(&Url::parse(url).unwrap());
         assert_eq!(name("https://h/a/cat%20one.png?x=1"), "cat one.png");
         assert_eq!(name("https://h/"), "file");
         assert_eq!(name("https://h/..%2f..%2fetc%2fpasswd"), ".._.._etc_passwd");
@@ -113,7 +113,7 @@ mod tests {
             ("image/jpeg", "file.jpg"),
             ("x/unknown", "file"),
         ] {
-            assert_eq!(of_mime(mime), want);
+            assert_eq!(from_mime(mime), want);
         }
     }
 }

@@ -20,8 +20,8 @@ pub fn file_name(input: &[u8]) {
     let names = addresses
         .iter()
         .flatten()
-        .map(names::of_url)
-        .chain([names::of_mime(&text)]);
+        .map(names::from_url)
+        .chain([names::from_mime(&text)]);
     for name in names {
         assert!((1..=200).contains(&name.len()), "{} bytes", name.len());
         assert!(
@@ -46,9 +46,9 @@ pub(crate) static FILES: LazyLock<Files> = LazyLock::new(|| Files {
         max_file: MAX_FILE,
         ..Config::default()
     })),
-    upload_to: None,
+    upload_url: None,
     owner: None,
-    own: None,
+    file_store: None,
 });
 
 /// A text that names a file names one on another host, or holds it and no more than it may.
@@ -66,7 +66,8 @@ pub fn data_uri(input: &[u8]) {
                     assert!(bytes <= MAX_FILE, "{bytes} bytes are let in");
                     let mime = data.mime_type();
                     assert!(
-                        !names::of_mime(&format!("{}/{}", mime.type_, mime.subtype)).contains('/')
+                        !names::from_mime(&format!("{}/{}", mime.type_, mime.subtype))
+                            .contains('/')
                     );
                 }
                 Err(_) => {

@@ -17,7 +17,7 @@ use crate::files::store::{FileStore, FileStoreError, StoredFile};
 use crate::run_blocking::run_blocking_if_large;
 
 /// How many files of one job are fetched at once.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_FETCHES: usize = 8;
 
 /// A file of the input could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -36,12 +36,12 @@ impl Files {
     pub(crate) fn check(&self, account: &Account, text: &str) -> Result<u64, String> {
         match scheme_of(text).as_deref() {
             Some("data") => self.check_data_uri(text),
-            Some("http" | "https") => match self.own(account, text) {
-                Some((_, own)) if own.size > self.net.max_file() => Err(format!(
+            Some("http" | "https") => match self.stored_file(account, text) {
+                Some((_, file)) if file.size > self.net.max_file() => Err(format!(
                     "the file has more than the {} bytes of --max-file",
                     self.net.max_file()
                 )),
-                Some((_, own)) => Ok(own.size),
+                Some((_, file)) => Ok(file.size),
                 None => match self.net.check(text) {
                     Ok(_) => Ok(0),
                     Err(error) => Err(format!("the address cannot be used: {error}")),
@@ -56,8 +56,8 @@ impl Files {
     }
 
     /// The file that is kept here, if the text is the address of one of the account's.
-    fn own(&self, account: &Account, text: &str) -> Option<(&FileStore, Arc<StoredFile>)> {
-        let file_store = self.own.as_deref()?;
+    fn stored_file(&self, account: &Account, text: &str) -> Option<(&FileStore, Arc<StoredFile>)> {
+        let file_store = self.file_store.as_deref()?;
         Some((
             file_store,
             file_store.find_by_address(account, &Url::parse(text).ok()?)?,
@@ -93,15 +93,15 @@ impl Files {
     ) -> Result<BTreeMap<String, PathBuf>, FetchError> {
         let mut fetches = Vec::new();
         for (i, (pointer, address)) in addresses.into_iter().enumerate() {
-            let place = folder.join(format!("input-{i}"));
+            let folder = folder.join(format!("input-{i}"));
             let fetch = async move {
-                let path = self.fetch_one(account, &pointer, &address, place).await?;
+                let path = self.fetch_one(account, &pointer, &address, folder).await?;
                 Ok((pointer, path))
             };
             fetches.push(fetch.boxed());
         }
         stream::iter(fetches)
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(MAX_CONCURRENT_FETCHES)
             .try_collect()
             .await
     }
@@ -111,7 +111,7 @@ impl Files {
         account: &Account,
         pointer: &str,
         address: &str,
-        place: PathBuf,
+        folder: PathBuf,
     ) -> Result<PathBuf, FetchError> {
         let pointer = pointer.trim_start_matches('/').to_owned();
         let unusable = |reason: String| FetchError::Unusable {
@@ -127,12 +127,12 @@ impl Files {
                 reason: format!("could not write the file: {error}"),
             },
         };
-        private_folder(&place).map_err(unwritable)?;
+        create_private_folder(&folder).map_err(unwritable)?;
         if scheme_of(address).as_deref() == Some("data") {
             let data = DataUrl::process(address)
                 .map_err(|error| unusable(format!("the data URI cannot be read: {error}")))?;
             let mime = data.mime_type();
-            let path = place.join(file_name::of_mime(&format!(
+            let path = folder.join(file_name::from_mime(&format!(
                 "{}/{}",
                 mime.type_, mime.subtype
             )));
@@ -142,20 +142,20 @@ impl Files {
             write_private(&path, &body).await.map_err(unwritable)?;
             return Ok(path);
         }
-        if let Some((file_store, own)) = self.own(account, address) {
-            let path = place.join(file_name::of_text(&own.name));
+        if let Some((file_store, file)) = self.stored_file(account, address) {
+            let path = folder.join(file_name::from_text(&file.name));
             // Never a link: the model may write to its inputs, and they are given to its user.
-            return match file_store.copy(&own, &path).await {
+            return match file_store.copy(&file, &path).await {
                 Ok(()) => Ok(path),
                 Err(FileStoreError::NoSpace) => Err(FetchError::DiskFull { pointer }),
-                Err(error) => Err(unusable(error.told())),
+                Err(error) => Err(unusable(error.client_message())),
             };
         }
         let url = self
             .net
             .check(address)
             .map_err(|error| unusable(format!("the address cannot be used: {error}")))?;
-        let path = place.join(file_name::of_url(&url));
+        let path = folder.join(file_name::from_url(&url));
         match self.net.download(&url, &path).await {
             Ok(()) => Ok(path),
             Err(error) if error.is_disk_full() => Err(FetchError::DiskFull { pointer }),
@@ -171,7 +171,7 @@ fn scheme_of(text: &str) -> Option<String> {
     Some(text.get(..colon)?.to_ascii_lowercase())
 }
 
-fn private_folder(path: &Path) -> std::io::Result<()> {
+fn create_private_folder(path: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -201,9 +201,9 @@ mod tests {
                 max_file: 10,
                 ..Config::default()
             })),
-            upload_to: None,
+            upload_url: None,
             owner: None,
-            own: None,
+            file_store: None,
         }
     }
 
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_a_file_says_why() {
-        for (text, why) in [
+        for (text, expected) in [
             ("/etc/passwd", "-i name=@file"),
             ("../x", "-i name=@file"),
             ("", "-i name=@file"),
@@ -243,7 +243,7 @@ mod tests {
             ("data:;base64,MTIzNDU2Nzg5MDE=", "--max-file"),
         ] {
             let error = files().check(&Account::ANONYMOUS, text).unwrap_err();
-            assert!(error.contains(why), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 }

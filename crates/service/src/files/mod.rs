@@ -12,7 +12,7 @@ pub(crate) mod store;
 use std::sync::Arc;
 
 pub use disk_space::free_space;
-pub use file_name::of_mime as file_name_for;
+pub use file_name::from_mime as file_name_for_mime;
 pub use output_files::MAX_INLINE as MAX_INLINE_FILE;
 
 pub(crate) use output_files::OutputOwner;
@@ -27,11 +27,11 @@ pub struct Files {
     /// The way out.
     pub net: Arc<Client>,
     /// Where output files are put; without it they are kept here or become data URIs.
-    pub upload_to: Option<Url>,
+    pub upload_url: Option<Url>,
     /// To whom output files must belong: the user that the model's code runs as, when it is not ours. We
     /// could read files for it that it cannot read itself.
     pub owner: Option<u32>,
     /// Files that are kept here. Inputs that name them are read where they are: the server does not call
     /// itself, which its own guard would forbid.
-    pub own: Option<Arc<FileStore>>,
+    pub file_store: Option<Arc<FileStore>>,
 }

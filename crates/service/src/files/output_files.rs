@@ -17,17 +17,17 @@ use tidegate_net::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use tokio::io::AsyncReadExt;
 
 use super::Files;
-use crate::files::store::{FileMetadata, FileStore, FileStoreError, name_of};
+use crate::files::store::{FileMetadata, FileStore, FileStoreError, placeholder_for};
 use crate::run_blocking::run_blocking_if_large;
 
 /// How many files of one output are uploaded at once.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_UPLOADS: usize = 8;
 /// The largest file that becomes a data URI; it is held in memory, a third larger.
 pub const MAX_INLINE: u64 = 256 * 1024 * 1024;
 /// The largest output that comes as a file.
-const MAX_WHOLE: u64 = 1024 * 1024 * 1024;
+const MAX_WHOLE_OUTPUT: u64 = 1024 * 1024 * 1024;
 /// What is read in one go of a file that is kept.
-const PIECE: usize = 256 * 1024;
+const COPY_BUFFER: usize = 256 * 1024;
 
 /// The job that gives files.
 #[derive(Clone, Copy)]
@@ -65,7 +65,7 @@ impl Files {
             publishing.push(self.publish_file(file, job).boxed());
         }
         let addresses: Vec<String> = stream::iter(publishing)
-            .buffered(AT_ONCE)
+            .buffered(MAX_CONCURRENT_UPLOADS)
             .try_collect()
             .await?;
         splice(&json, &files, &addresses)
@@ -86,7 +86,7 @@ impl Files {
                 file.path.display()
             )
         })?;
-        if !self.may_give(&opened) {
+        if !self.has_allowed_owner(&opened) {
             return Err(format!(
                 "output file `{}` does not belong to the user that the model runs as",
                 file.path.display()
@@ -96,10 +96,10 @@ impl Files {
             .mime_type
             .as_deref()
             .unwrap_or("application/octet-stream");
-        match (&self.upload_to, &self.own, job.policy) {
+        match (&self.upload_url, &self.file_store, job.policy) {
             (Some(base), _, _) => self.upload(base, file, opened, mime, job.id).await,
             (None, Some(file_store), OutputFilePolicy::FileStore) => {
-                self.keep(file_store, file, opened, mime, job).await
+                self.store_file(file_store, file, opened, mime, job).await
             }
             // Callers of the others expect data URIs.
             (None, Some(_), OutputFilePolicy::Inline) | (None, None, _) => {
@@ -109,28 +109,28 @@ impl Files {
     }
 
     /// Copies a file into the cabinet. Never moved or linked: the model may still have it open.
-    async fn keep(
+    async fn store_file(
         &self,
         file_store: &FileStore,
         file: &OutputFile,
-        opened: Opened,
+        opened: OpenedFile,
         mime: &str,
         job: OutputOwner<'_>,
     ) -> Result<String, String> {
-        self.small_enough(file, &opened)?;
+        self.check_size(file, &opened)?;
         let store_refusal = |error: FileStoreError| {
             format!(
                 "output file `{}` could not be kept: {}",
                 file.path.display(),
-                error.told()
+                error.client_message()
             )
         };
         let mut incoming = file_store
-            .receive(opened.size, self.net.max_file())
+            .create_writer(opened.size, self.net.max_file())
             .await
             .map_err(store_refusal)?;
         let mut from = tokio::fs::File::from_std(opened.file);
-        let mut piece = vec![0; PIECE];
+        let mut piece = vec![0; COPY_BUFFER];
         loop {
             match from
                 .read(&mut piece)
@@ -150,13 +150,13 @@ impl Files {
             metadata: RawValue::from_string("{}".to_owned()).expect("it is JSON"),
         };
         let filed = file_store
-            .keep_output(job.account, job.id, incoming, label)
+            .store_output(job.account, job.id, incoming, label)
             .await
             .map_err(store_refusal)?;
-        Ok(name_of(&filed))
+        Ok(placeholder_for(&filed))
     }
 
-    fn small_enough(&self, file: &OutputFile, opened: &Opened) -> Result<(), String> {
+    fn check_size(&self, file: &OutputFile, opened: &OpenedFile) -> Result<(), String> {
         let (path, size, limit) = (file.path.display(), opened.size, self.net.max_file());
         if size <= limit {
             Ok(())
@@ -171,11 +171,11 @@ impl Files {
         &self,
         base: &Url,
         file: &OutputFile,
-        opened: Opened,
+        opened: OpenedFile,
         mime: &str,
         job: &JobId,
     ) -> Result<String, String> {
-        self.small_enough(file, &opened)?;
+        self.check_size(file, &opened)?;
         let name = file_name(file);
         let mut url = base.clone();
         if let Ok(mut segments) = url.path_segments_mut() {
@@ -210,28 +210,28 @@ impl Files {
         }
         let opened = open(path, OFlags::NOFOLLOW)
             .await?
-            .filter(|opened| self.may_give(opened))
+            .filter(|opened| self.has_allowed_owner(opened))
             .ok_or_else(foreign)?;
-        read(opened, MAX_WHOLE)
+        read(opened, MAX_WHOLE_OUTPUT)
             .await?
             .map(Bytes::from)
             .ok_or_else(|| std::io::Error::other("it has more than 1 GiB"))
     }
 
-    fn may_give(&self, opened: &Opened) -> bool {
+    fn has_allowed_owner(&self, opened: &OpenedFile) -> bool {
         self.owner.is_none_or(|owner| owner == opened.owner)
     }
 }
 
 /// A file that is open, so that what was checked is what is read.
-struct Opened {
+struct OpenedFile {
     file: std::fs::File,
     size: u64,
     owner: u32,
 }
 
 /// Opens a file for reading, unless it is no regular one: pipes and devices would be read for ever.
-async fn open(path: &Path, flags: OFlags) -> std::io::Result<Option<Opened>> {
+async fn open(path: &Path, flags: OFlags) -> std::io::Result<Option<OpenedFile>> {
     // Opening a pipe would wait for who writes into it.
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = tokio::fs::OpenOptions::new()
@@ -240,10 +240,10 @@ async fn open(path: &Path, flags: OFlags) -> std::io::Result<Option<Opened>> {
         .open(path)
         .await?;
     let kind = file.metadata().await?;
-    if !kind.is_file() || is_of_the_system(&file) {
+    if !kind.is_file() || is_on_proc_or_sys(&file) {
         return Ok(None);
     }
-    Ok(Some(Opened {
+    Ok(Some(OpenedFile {
         file: file.into_std().await,
         size: kind.len(),
         owner: kind.uid(),
@@ -251,14 +251,14 @@ async fn open(path: &Path, flags: OFlags) -> std::io::Result<Option<Opened>> {
 }
 
 /// Whether a file is made up by the system: under `/proc` the server would read about itself.
-fn is_of_the_system(file: &impl std::os::fd::AsFd) -> bool {
+fn is_on_proc_or_sys(file: &impl std::os::fd::AsFd) -> bool {
     const PROC: u64 = 0x9fa0;
     const SYS: u64 = 0x6265_6572;
     rustix::fs::fstatfs(file).is_ok_and(|system| matches!(system.f_type as u64, PROC | SYS))
 }
 
 /// All of a file, or `None` when it is larger than `limit`. It may have grown since it was opened.
-async fn read(opened: Opened, limit: u64) -> std::io::Result<Option<Vec<u8>>> {
+async fn read(opened: OpenedFile, limit: u64) -> std::io::Result<Option<Vec<u8>>> {
     if opened.size > limit {
         return Ok(None);
     }
@@ -281,7 +281,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> String {
     format!("output file `{}` cannot be read: {error}", path.display())
 }
 
-async fn inline(path: &Path, opened: Opened, mime: &str) -> Result<String, String> {
+async fn inline(path: &Path, opened: OpenedFile, mime: &str) -> Result<String, String> {
     let body = read(opened, MAX_INLINE)
         .await
         .map_err(|error| unreadable(path, &error))?;
@@ -381,9 +381,9 @@ mod tests {
         for (owner, good) in [(None, true), (Some(us), true), (Some(us + 1), false)] {
             let files = Files {
                 net: net.clone(),
-                upload_to: None,
+                upload_url: None,
                 owner,
-                own: None,
+                file_store: None,
             };
             assert_eq!(
                 files.publish_file(&output, job).await.is_ok(),

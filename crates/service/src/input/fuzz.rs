@@ -6,10 +6,10 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_core::Account;
 
-use super::InputCheck;
+use super::InputValidator;
 use crate::files::fuzz::FILES;
 
-static CHECK: LazyLock<InputCheck> = LazyLock::new(|| {
+static VALIDATOR: LazyLock<InputValidator> = LazyLock::new(|| {
     let document = json!({"choice": {"type": "string", "enum": ["x", "y"]}});
     let schema = json!({"type": "object", "properties": {
         "n": {"type": "integer", "minimum": 1},
@@ -21,13 +21,14 @@ static CHECK: LazyLock<InputCheck> = LazyLock::new(|| {
         "image": {"type": "string", "format": "uri"},
         "a~/b": {"type": "array", "items": {"type": "string", "format": "uri"}},
     }});
-    InputCheck::compile(&schema, &document).expect("the schema is fine")
+    InputValidator::compile(&schema, &document).expect("the schema is fine")
 });
 
 /// An input that fits reaches the model as the caller sent it, without what the model does not know; the
 /// files that were found are in it. What does not fit has reasons of bounded length.
 pub fn input(input: &[u8]) {
-    let checked = match CHECK.check(&Bytes::copy_from_slice(input), &FILES, &Account::ANONYMOUS) {
+    let checked = match VALIDATOR.check(&Bytes::copy_from_slice(input), &FILES, &Account::ANONYMOUS)
+    {
         Ok(checked) => checked,
         Err(errors) => {
             assert!(!errors.is_empty(), "refused without a reason");

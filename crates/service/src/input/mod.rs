@@ -7,4 +7,4 @@ mod tree;
 mod validator;
 
 pub use schema::ModelSchema;
-pub(crate) use validator::{Checked, InputCheck};
+pub(crate) use validator::{CheckedInput, InputValidator};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tidegate_core::JobKind;
 
-use super::InputCheck;
+use super::InputValidator;
 
 /// What the desk needs to know of a model's OpenAPI document.
 pub struct ModelSchema {
@@ -15,15 +15,15 @@ pub struct ModelSchema {
     /// Whether its answers can be streamed.
     pub streaming: bool,
     /// Whether its output comes value by value, said to be streamed or not.
-    pub iterates: bool,
+    pub yields_values: bool,
     /// Whether what comes value by value are files.
-    pub iterates_files: bool,
+    pub yields_files: bool,
     /// Whether it is a handler that has shown that it is no generator: only running its script shows it.
-    pub returns: bool,
+    pub never_yields: bool,
     /// Whether it can be trained.
     pub trainable: bool,
-    prediction: InputCheck,
-    training: Option<InputCheck>,
+    prediction: InputValidator,
+    training: Option<InputValidator>,
 }
 
 /// The document cannot be used.
@@ -45,7 +45,7 @@ impl ModelSchema {
             let Some(schema) = whole.pointer(&format!("/components/schemas/{component}")) else {
                 return Ok(None);
             };
-            InputCheck::compile(schema, &whole)
+            InputValidator::compile(schema, &whole)
                 .map(Some)
                 .map_err(|reason| SchemaError::Component { component, reason })
         };
@@ -53,23 +53,23 @@ impl ModelSchema {
         let training = check("TrainingInput")?;
         let streaming =
             whole.pointer("/paths/~1predictions/post/x-cog-streaming") == Some(&Value::Bool(true));
-        let iterates = whole
+        let yields_values = whole
             .pointer("/components/schemas/Output/x-cog-array-type")
             .and_then(Value::as_str)
             == Some("iterator");
         let item = whole
             .pointer("/components/schemas/Output/items/format")
             .and_then(Value::as_str);
-        let iterates_files = iterates && item == Some("uri");
+        let yields_files = yields_values && item == Some("uri");
         let shape = whole
             .pointer("/x-runpod-handler/shape")
             .and_then(Value::as_str);
-        let returns = shape.is_some_and(|shape| !shape.ends_with("generator"));
+        let never_yields = shape.is_some_and(|shape| !shape.ends_with("generator"));
         Ok(Self {
             streaming,
-            iterates,
-            iterates_files,
-            returns,
+            yields_values,
+            yields_files,
+            never_yields,
             trainable: training.is_some(),
             prediction,
             training,
@@ -78,7 +78,7 @@ impl ModelSchema {
     }
 
     /// The check for one kind of job. A model without training treats one as a prediction, as Cog does.
-    pub(crate) fn check(&self, kind: JobKind) -> &InputCheck {
+    pub(crate) fn validator(&self, kind: JobKind) -> &InputValidator {
         match (kind, &self.training) {
             (JobKind::Training, Some(training)) => training,
             (JobKind::Training, None) | (JobKind::Prediction, _) => &self.prediction,

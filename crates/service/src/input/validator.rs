@@ -24,19 +24,19 @@ const MAX_MESSAGE: usize = 2000;
 
 /// The compiled schema of an input.
 #[derive(Default)]
-pub(crate) struct InputCheck {
+pub(crate) struct InputValidator {
     /// Absent when the model says nothing about its input: then everything passes.
-    compiled: Option<Compiled>,
+    compiled: Option<CompiledSchema>,
 }
 
-struct Compiled {
+struct CompiledSchema {
     validator: jsonschema::Validator,
-    fields: BTreeMap<String, Field>,
+    fields: BTreeMap<String, InputField>,
     /// Whether any field takes files: most models have none and pay nothing.
     takes_files: bool,
 }
 
-struct Field {
+struct InputField {
     /// Strings in it may be addresses of files.
     is_file: bool,
     is_secret: bool,
@@ -49,7 +49,7 @@ type Addresses = Vec<(String, String)>;
 
 /// An input that fits.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedInput {
     /// What goes to the model: the caller's own bytes when nothing had to be changed.
     pub(crate) json: Bytes,
     /// Addresses of files in it.
@@ -60,9 +60,9 @@ pub(crate) struct Checked {
     pub(crate) secrets: Vec<String>,
 }
 
-impl Checked {
+impl CheckedInput {
     /// What nothing is known about passes as it is.
-    pub(crate) fn untouched(raw: &Bytes) -> Self {
+    pub(crate) fn unchanged(raw: &Bytes) -> Self {
         Self {
             json: raw.clone(),
             files: Vec::new(),
@@ -82,7 +82,7 @@ impl Checked {
     }
 }
 
-impl InputCheck {
+impl InputValidator {
     pub(crate) fn compile(schema: &Value, document: &Value) -> Result<Self, String> {
         if takes_anything(schema) {
             return Ok(Self::default());
@@ -93,9 +93,9 @@ impl InputCheck {
             .and_then(Value::as_object)
             .cloned()
             .unwrap_or_default();
-        let fields: BTreeMap<String, Field> = properties
+        let fields: BTreeMap<String, InputField> = properties
             .iter()
-            .map(|(name, property)| (name.clone(), Field::of(property)))
+            .map(|(name, property)| (name.clone(), InputField::of(property)))
             .collect();
         let takes_files = fields.values().any(|field| field.is_file);
         inline_enums(&mut schema, document);
@@ -107,7 +107,7 @@ impl InputCheck {
         });
         let validator = validator.map_err(|error| error.to_string())?;
         Ok(Self {
-            compiled: Some(Compiled {
+            compiled: Some(CompiledSchema {
                 validator,
                 fields,
                 takes_files,
@@ -121,9 +121,9 @@ impl InputCheck {
         raw: &Bytes,
         files: &Files,
         account: &Account,
-    ) -> Result<Checked, Vec<FieldError>> {
+    ) -> Result<CheckedInput, Vec<FieldError>> {
         let Some(compiled) = &self.compiled else {
-            return Ok(Checked::untouched(raw));
+            return Ok(CheckedInput::unchanged(raw));
         };
         let value = tree::read(raw).map_err(|error| vec![root_error(error.to_string())])?;
         compiled.check(raw, value, files, account)
@@ -136,14 +136,14 @@ fn takes_anything(schema: &Value) -> bool {
         && schema.get("additionalProperties") == Some(&Value::Bool(true))
 }
 
-impl Compiled {
+impl CompiledSchema {
     fn check(
         &self,
         raw: &Bytes,
         value: Value,
         files: &Files,
         account: &Account,
-    ) -> Result<Checked, Vec<FieldError>> {
+    ) -> Result<CheckedInput, Vec<FieldError>> {
         let mut changed = false;
         let value = match value {
             Value::Object(mut object) => {
@@ -191,7 +191,7 @@ impl Compiled {
         } else {
             raw.clone()
         };
-        Ok(Checked {
+        Ok(CheckedInput {
             json,
             files: found,
             file_bytes,
@@ -260,7 +260,7 @@ impl Compiled {
     }
 }
 
-impl Field {
+impl InputField {
     fn of(property: &Value) -> Self {
         let item = property.get("items").unwrap_or(property);
         let nullable = property.get("nullable") == Some(&Value::Bool(true));
@@ -392,16 +392,16 @@ mod tests {
             "image": {"type": "string", "format": "uri"},
             "images": {"type": "array", "items": {"type": "string", "format": "uri"}},
         }}}}});
-        let check = InputCheck::compile(
+        let check = InputValidator::compile(
             document.pointer("/components/schemas/Input").unwrap(),
             &document,
         )
         .unwrap();
         let files = Files {
             net: Arc::new(Client::new(Config::default())),
-            upload_to: None,
+            upload_url: None,
             owner: None,
-            own: None,
+            file_store: None,
         };
         match check.check(&Bytes::from(input.to_string()), &files, &Account::ANONYMOUS) {
             Ok(checked) => Ok(
@@ -496,12 +496,12 @@ mod tests {
         let schema = json!({"title": "Input", "type": "object", "additionalProperties": true});
         let files = Files {
             net: Arc::new(Client::new(Config::default())),
-            upload_to: None,
+            upload_url: None,
             owner: None,
-            own: None,
+            file_store: None,
         };
         for raw in ["{\"a\" : [1, \"http://127.0.0.1/\"]}", "[1]", "\"x\""] {
-            let check = InputCheck::compile(&schema, &json!({})).unwrap();
+            let check = InputValidator::compile(&schema, &json!({})).unwrap();
             assert_eq!(
                 check
                     .check(&Bytes::from(raw), &files, &Account::ANONYMOUS)

@@ -89,7 +89,7 @@ impl JobRecorder {
         closing: CancellationToken,
     ) -> Self {
         let webhook = webhook
-            .filter(|webhook| webhook.filter.wants(WebhookEvent::Completed))
+            .filter(|webhook| webhook.filter.includes(WebhookEvent::Completed))
             .cloned();
         Self {
             store,
@@ -231,7 +231,7 @@ fn outbox_message(webhook: &Webhook, job: &Job, snapshot: &Snapshot) -> OutboxMe
         job: job.id().clone(),
         model: job.target().model.clone(),
         hook: webhook.to_spec(),
-        body: webhook.renderer.write(snapshot),
+        body: webhook.renderer.render(snapshot),
         created_at: now,
         attempts: 0,
         next_at: now,

@@ -17,7 +17,7 @@ use super::finish::{EndedJob, TerminalWebhook};
 use super::recorder::{Caller, OnStoreError};
 use super::retention::{RetentionSweep, RetentionTarget};
 use crate::config::OnLost;
-use crate::input::Checked;
+use crate::input::CheckedInput;
 use crate::job::{Job, NewJob};
 use crate::job_service::JobService;
 use crate::snapshot::TerminalState;
@@ -226,10 +226,10 @@ impl JobService {
         deadline: Option<tokio::time::Instant>,
     ) -> PreparedJob {
         let webhook = self.webhook_of(&job);
-        let checked = Checked {
+        let checked = CheckedInput {
             files: file_urls(&spec),
             secrets: spec.secrets,
-            ..Checked::untouched(&spec.input)
+            ..CheckedInput::unchanged(&spec.input)
         };
         PreparedJob {
             job,

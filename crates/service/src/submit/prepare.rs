@@ -12,7 +12,7 @@ use tidegate_core::port::{Admitted, WaitPolicy};
 use tidegate_core::{JobId, JobKind, Refusal};
 
 use super::{OnDuplicateId, ResponseMode, Submission, Submitted};
-use crate::input::{Checked, ModelSchema};
+use crate::input::{CheckedInput, ModelSchema};
 use crate::job::{Job, NewJob, now};
 use crate::job_service::{JobService, PerModel};
 use crate::random;
@@ -41,7 +41,7 @@ pub(super) enum Placement {
 /// A job that is ready to run.
 pub(crate) struct PreparedJob {
     pub(crate) job: Arc<Job>,
-    pub(crate) checked: Checked,
+    pub(crate) checked: CheckedInput,
     pub(crate) context: BTreeMap<String, String>,
     /// For a training: the model that gets a new version from its output.
     pub(crate) destination: Option<String>,
@@ -123,7 +123,7 @@ impl JobService {
     fn slot_or_queue(
         &self,
         submission: &Submission,
-        checked: &Checked,
+        checked: &CheckedInput,
     ) -> Result<Placement, Refusal> {
         let PerModel {
             shared,
@@ -155,7 +155,7 @@ impl JobService {
     fn create_job(
         &self,
         submission: Submission,
-        checked: Checked,
+        checked: CheckedInput,
         history: Option<usize>,
     ) -> Result<Result<PreparedJob, Submitted>, Refusal> {
         let deadline = submission
@@ -219,18 +219,18 @@ impl JobService {
         &self,
         schema: Option<&ModelSchema>,
         submission: &Submission,
-    ) -> Result<Checked, Refusal> {
+    ) -> Result<CheckedInput, Refusal> {
         // Before the model is loaded nothing can be validated; the job is refused as not ready.
         let Some(schema) = schema else {
-            return Ok(Checked::untouched(&submission.input));
+            return Ok(CheckedInput::unchanged(&submission.input));
         };
-        let check = schema.check(match submission.kind {
+        let validator = schema.validator(match submission.kind {
             JobKind::Prediction => self.shared().settings.predictions_are,
             JobKind::Training => JobKind::Training,
         });
         let files = &self.shared().deps.files;
         run_blocking_if_large(submission.input.len(), || {
-            check.check(&submission.input, files, &submission.account)
+            validator.check(&submission.input, files, &submission.account)
         })
         .map_err(Refusal::InvalidInput)
     }

@@ -3,23 +3,23 @@
 use std::time::Duration;
 
 /// The first pause; each next one is twice as long.
-const FIRST: Duration = Duration::from_millis(200);
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause, and the longest that a receiver may ask for.
-const LONGEST: Duration = Duration::from_secs(60 * 60);
+const MAX_PAUSE: Duration = Duration::from_secs(60 * 60);
 
-/// The pause after so many attempts that failed. `luck`, from 0 to 1, spreads it by a quarter in both
+/// The pause after so many attempts that failed. `jitter`, from 0 to 1, spreads it by a quarter in both
 /// directions: many messages to one receiver must not come back at the same moment.
-pub(super) fn pause(failed: u32, luck: f64, retry_after: Option<Duration>) -> Duration {
-    let doubled = FIRST
+pub(super) fn pause(failed: u32, jitter: f64, retry_after: Option<Duration>) -> Duration {
+    let doubled = FIRST_PAUSE
         .saturating_mul(1 << failed.saturating_sub(1).min(20))
-        .min(LONGEST);
-    let own = doubled.mul_f64(0.75 + luck / 2.0);
+        .min(MAX_PAUSE);
+    let backoff = doubled.mul_f64(0.75 + jitter / 2.0);
     // What a receiver asks for is the least; a little is added for the same reason.
-    let asked = retry_after
+    let requested = retry_after
         .unwrap_or_default()
-        .min(LONGEST)
-        .mul_f64(1.0 + luck / 10.0);
-    own.max(asked)
+        .min(MAX_PAUSE)
+        .mul_f64(1.0 + jitter / 10.0);
+    backoff.max(requested)
 }
 
 #[cfg(test)]
@@ -50,14 +50,14 @@ mod tests {
 
     #[test]
     fn a_receiver_is_left_alone_as_long_as_it_asks() {
-        let asked = Duration::from_secs(30);
-        assert!((30..=33).contains(&pause(1, 1.0, Some(asked)).as_secs()));
+        let requested = Duration::from_secs(30);
+        assert!((30..=33).contains(&pause(1, 1.0, Some(requested)).as_secs()));
         assert!(
-            pause(12, 0.0, Some(asked)) > Duration::from_secs(300),
+            pause(12, 0.0, Some(requested)) > Duration::from_secs(300),
             "the own pause counts when it is longer"
         );
         assert!(
-            pause(1, 1.0, Some(Duration::MAX)) <= LONGEST.mul_f64(1.1),
+            pause(1, 1.0, Some(Duration::MAX)) <= MAX_PAUSE.mul_f64(1.1),
             "an hour is the most"
         );
     }

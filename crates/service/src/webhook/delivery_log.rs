@@ -101,14 +101,14 @@ pub struct Attempt {
 }
 
 impl DeliveryLog {
-    /// The messages that are wanted, newest first.
-    pub fn list(&self, wanted: impl Fn(&DeliveryRecord) -> bool) -> Vec<DeliveryRecord> {
+    /// The messages that are filter, newest first.
+    pub fn list(&self, filter: impl Fn(&DeliveryRecord) -> bool) -> Vec<DeliveryRecord> {
         self.with(|ring| {
             ring.records
                 .iter()
                 .rev()
                 .map(|entry| &entry.record)
-                .filter(|record| wanted(record))
+                .filter(|record| filter(record))
                 .cloned()
                 .collect()
         })
@@ -140,7 +140,7 @@ impl DeliveryLog {
                 return known.number;
             }
             if ring.records.len() >= MAX_RECORDS {
-                ring.forget_one();
+                ring.evict_one();
             }
             let number = ring.next;
             ring.next += 1;
@@ -156,11 +156,11 @@ impl DeliveryLog {
     /// Changes a record, unless it has been forgotten.
     pub(super) fn change(&self, number: u64, change: impl FnOnce(&mut DeliveryRecord)) {
         self.with(|ring| {
-            if let Ok(place) = ring
+            if let Ok(index) = ring
                 .records
                 .binary_search_by_key(&number, |entry| entry.number)
             {
-                change(&mut ring.records[place].record);
+                change(&mut ring.records[index].record);
             }
         });
     }
@@ -172,19 +172,19 @@ impl DeliveryLog {
 
 impl DeliveryRing {
     /// The oldest that is settled: an operator looks for those that are not.
-    fn forget_one(&mut self) {
+    fn evict_one(&mut self) {
         let settled = |record: &DeliveryRecord| {
             matches!(
                 record.state,
                 DeliveryState::Delivered | DeliveryState::Failed
             )
         };
-        let place = self
+        let index = self
             .records
             .iter()
             .position(|entry| settled(&entry.record))
             .unwrap_or(0);
-        self.records.remove(place);
+        self.records.remove(index);
     }
 }
 
@@ -257,7 +257,7 @@ mod tests {
             url,
             filter: crate::EventFilter::ALL,
             headers: Default::default(),
-            pace: tidegate_core::policy::UpdatePolicy::Newest,
+            updates: tidegate_core::policy::UpdatePolicy::Newest,
             origin: None,
             streams: false,
             streams_files: false,

@@ -30,7 +30,7 @@ pub use replay::ReplayError;
 pub(crate) use retry::deliver;
 pub(crate) use retry_buffer::{RetryBuffer, RetryBufferLimits};
 pub(crate) use sender::{SenderDeps, WebhookSender};
-pub use signature::{BadSecret, Secrets};
+pub use signature::{SecretError, WebhookSecrets};
 
 /// Where and how to tell.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ pub struct Webhook {
     /// Sent along; the trace of the request that made the job, for instance.
     pub headers: HeaderMap,
     /// How often it is told.
-    pub pace: UpdatePolicy,
+    pub updates: UpdatePolicy,
     /// The address by which the caller reached us, if messages speak of it.
     pub origin: Option<String>,
     /// Whether messages say where the output can be read as it comes.
@@ -64,7 +64,7 @@ impl WebhookRenderer {
     }
 
     /// The job in these words.
-    pub fn write(&self, job: &Snapshot) -> Bytes {
+    pub fn render(&self, job: &Snapshot) -> Bytes {
         (self.0)(job)
     }
 }
@@ -85,7 +85,7 @@ impl Webhook {
             .filter_map(|(name, value)| Some((name.to_string(), text(value)?)));
         let events = WebhookEvent::ALL
             .iter()
-            .filter(|event| self.filter.wants(**event))
+            .filter(|event| self.filter.includes(**event))
             .map(|event| event.name().to_owned());
         WebhookSpec {
             url: self.url.to_string(),
@@ -100,7 +100,7 @@ impl Webhook {
     /// As it was written down; `None` when that cannot be read.
     pub(crate) fn from_spec(
         hook: &WebhookSpec,
-        pace: UpdatePolicy,
+        updates: UpdatePolicy,
         renderer: WebhookRenderer,
     ) -> Option<Self> {
         let header = |(name, value): (&String, &String)| {
@@ -118,7 +118,7 @@ impl Webhook {
             url: Url::parse(&hook.url).ok()?,
             filter: EventFilter::only(hook.events.iter().filter_map(named)),
             headers: hook.headers.iter().filter_map(header).collect(),
-            pace,
+            updates,
             origin: hook.origin.clone(),
             streams: hook.streams,
             streams_files: hook.streams_files,
@@ -174,7 +174,7 @@ impl EventFilter {
     }
 
     /// Whether this kind is wanted.
-    pub fn wants(self, event: WebhookEvent) -> bool {
+    pub fn includes(self, event: WebhookEvent) -> bool {
         self.0 & bit(event) != 0
     }
 }

@@ -23,10 +23,10 @@ pub enum ReplayError {
     Unknown(String),
     /// It is being sent at this moment.
     #[error("it is on its way to the receiver right now; look at its attempts in a mark")]
-    OnItsWay,
+    InFlight,
     /// It is not the last one about its job.
     #[error("it tells of `{}`, and only the last message of a job (`completed`) is kept and can be sent again", .0.name())]
-    NotTheLast(WebhookEvent),
+    NotTerminal(WebhookEvent),
     /// What it says is not known any more.
     #[error("the job that it is about was over too long ago, its data is gone")]
     Gone,
@@ -43,34 +43,34 @@ impl JobService {
         id: &str,
         account: Option<&Account>,
     ) -> Result<(), ReplayError> {
-        let remembered = self.model.senders.deliveries.find(id);
-        let remembered = remembered
-            .filter(|(record, _)| account.is_none_or(|account| record.account == *account));
-        if let Some((record, handle)) = &remembered {
+        let logged = self.model.senders.deliveries.find(id);
+        let logged =
+            logged.filter(|(record, _)| account.is_none_or(|account| record.account == *account));
+        if let Some((record, handle)) = &logged {
             match record.state {
                 DeliveryState::Retrying => {
                     handle.send_now.notify_one();
                     return Ok(());
                 }
-                DeliveryState::Sending => return Err(ReplayError::OnItsWay),
+                DeliveryState::Sending => return Err(ReplayError::InFlight),
                 DeliveryState::Delivered | DeliveryState::Failed
                     if record.event == WebhookEvent::Completed => {}
                 DeliveryState::Delivered | DeliveryState::Failed => {
-                    return Err(ReplayError::NotTheLast(record.event));
+                    return Err(ReplayError::NotTerminal(record.event));
                 }
             }
         }
-        if self.replay_written(id, account).await? {
+        if self.replay_stored(id, account).await? {
             return Ok(());
         }
-        match remembered {
-            Some((record, handle)) => self.replay_remembered(record, &handle),
+        match logged {
+            Some((record, handle)) => self.replay_logged(record, &handle),
             None => Err(ReplayError::Unknown(id.to_owned())),
         }
     }
 
     /// Whether the store had it.
-    async fn replay_written(
+    async fn replay_stored(
         &self,
         id: &str,
         account: Option<&Account>,
@@ -81,18 +81,18 @@ impl JobService {
         let message = store
             .reopen_message(id, account.cloned(), Timestamp::now())
             .await;
-        match message.map_err(unusable)? {
+        match message.map_err(store_error)? {
             Reopened::Message(message) => {
                 self.send_outbox_message(*message);
                 Ok(true)
             }
             // It was taken a moment ago, and that is being written down.
-            Reopened::StillToBeSent => Err(ReplayError::OnItsWay),
+            Reopened::StillToBeSent => Err(ReplayError::InFlight),
             Reopened::Unknown => Ok(false),
         }
     }
 
-    fn replay_remembered(
+    fn replay_logged(
         &self,
         record: DeliveryRecord,
         handle: &ReplayHandle,
@@ -101,7 +101,7 @@ impl JobService {
         self.shared().registry.get(&record.account, &record.job);
         let job = handle.job.upgrade().ok_or(ReplayError::Gone)?;
         let body = run_blocking_if_large(job.weight(), || {
-            handle.webhook.renderer.write(&job.snapshot())
+            handle.webhook.renderer.render(&job.snapshot())
         });
         let senders = Arc::clone(&self.model.senders);
         let message = OutgoingMessage::replayed(record.id, &senders, &handle.webhook, &job, body);
@@ -112,7 +112,7 @@ impl JobService {
         Ok(())
     }
 
-    /// Messages of servers before this one, and older ones than are remembered. The last settled first.
+    /// Messages of servers before this one, and older ones than are logged. The last settled first.
     pub async fn settled_deliveries(
         &self,
         account: Option<&Account>,
@@ -129,7 +129,7 @@ impl JobService {
     }
 }
 
-fn unusable(error: StoreError) -> ReplayError {
+fn store_error(error: StoreError) -> ReplayError {
     tracing::error!(error = %chain(&error), "a webhook could not be looked up");
     ReplayError::Store(error)
 }

@@ -19,7 +19,7 @@ use super::delivery_log::DeliveryLog;
 use super::outgoing_message::{OutgoingMessage, SendVerdict};
 use super::retry::{deliver, deliver_unrecorded};
 use super::retry_buffer::RetryBuffer;
-use super::{Secrets, Webhook, WebhookEvent};
+use super::{Webhook, WebhookEvent, WebhookSecrets};
 use crate::job::Job;
 use crate::metrics::JobMetrics;
 use crate::run_blocking::run_blocking_if_large;
@@ -39,7 +39,7 @@ pub(crate) struct SenderDeps {
     /// The bearer token sent with every message.
     pub(crate) token: Option<String>,
     /// The secrets that sign every message.
-    pub(crate) secrets: Secrets,
+    pub(crate) secrets: WebhookSecrets,
     /// The shortest pause between interim messages; the update policy says between which.
     pub(crate) throttle: Duration,
     /// How long the terminal message of a job is retried.
@@ -102,7 +102,7 @@ impl WebhookSender {
 
     /// Sends logs. With [`UpdatePolicy::EveryValue`] they are dropped within the throttle interval.
     pub(crate) fn logs(&mut self, mark: ReadPosition) {
-        if self.webhook.pace == UpdatePolicy::Newest
+        if self.webhook.updates == UpdatePolicy::Newest
             || self
                 .last_sent
                 .is_none_or(|last| last.elapsed() >= self.throttle)
@@ -112,7 +112,7 @@ impl WebhookSender {
     }
 
     pub(crate) fn completed(self, message: Option<OutboxMessage>) {
-        if self.webhook.filter.wants(WebhookEvent::Completed) {
+        if self.webhook.filter.includes(WebhookEvent::Completed) {
             // The task runs until this handle is dropped, so it receives the message.
             self.to_task
                 .send(SenderMessage::Completed(message.map(Box::new)))
@@ -121,7 +121,7 @@ impl WebhookSender {
     }
 
     fn send(&mut self, event: WebhookEvent, mark: ReadPosition) {
-        if self.webhook.filter.wants(event) {
+        if self.webhook.filter.includes(event) {
             self.last_sent = Some(Instant::now());
             self.to_task.send(SenderMessage::Interim(event, mark)).ok();
         }
@@ -148,7 +148,7 @@ impl SenderTask {
                 Some(SenderMessage::Completed(message)) => return self.complete(message).await,
                 // The receiver is too slow to follow every value.
                 Some(SenderMessage::Interim(..))
-                    if self.webhook.pace == UpdatePolicy::EveryValue
+                    if self.webhook.updates == UpdatePolicy::EveryValue
                         && self.messages.len() > MAX_QUEUED =>
                 {
                     continue;
@@ -158,7 +158,7 @@ impl SenderTask {
             if self.send_or_overtake(event, mark).await.is_break() {
                 return self.overtake().await;
             }
-            if self.webhook.pace == UpdatePolicy::Newest && event != WebhookEvent::Start {
+            if self.webhook.updates == UpdatePolicy::Newest && event != WebhookEvent::Start {
                 newest = self.newest().await;
             }
         }
@@ -191,7 +191,7 @@ impl SenderTask {
         let body = run_blocking_if_large(self.job.weight(), || {
             self.webhook
                 .renderer
-                .write(&self.job.snapshot_at(mark.outputs, mark.logs))
+                .render(&self.job.snapshot_at(mark.outputs, mark.logs))
         });
         let message = OutgoingMessage::new(&self.deps, &self.webhook, &self.job, event, body);
         let ended = async {
@@ -210,7 +210,7 @@ impl SenderTask {
             () = ended => {
                 message.give_up("the job ended before the receiver responded");
                 // Everything else in the channel is older than the end.
-                let wants = self.webhook.filter.wants(WebhookEvent::Completed);
+                let wants = self.webhook.filter.includes(WebhookEvent::Completed);
                 if wants { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             }
         }
@@ -235,7 +235,7 @@ impl SenderTask {
             return deliver(&deps, webhook, *stored).await;
         }
         job.ended().await;
-        let body = run_blocking_if_large(job.weight(), || webhook.renderer.write(&job.snapshot()));
+        let body = run_blocking_if_large(job.weight(), || webhook.renderer.render(&job.snapshot()));
         let message = OutgoingMessage::new(&deps, &webhook, &job, WebhookEvent::Completed, body);
         // The message may wait for a day; it must not keep the job in memory.
         drop(job);

@@ -13,11 +13,11 @@ use ring::hmac;
 use tidegate_core::Account;
 
 /// The least random bytes of a secret.
-const SHORTEST: usize = 16;
+const MIN_SECRET_LEN: usize = 16;
 
 /// The secrets that sign messages. All handles see a replacement at once.
 #[derive(Clone, Default)]
-pub struct Secrets {
+pub struct WebhookSecrets {
     keys: Arc<ArcSwap<Vec<SigningKey>>>,
 }
 
@@ -25,7 +25,7 @@ struct SigningKey(Vec<u8>);
 
 /// A secret that cannot be used. It is named by its place: secrets stay out of messages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadSecret {
+pub enum SecretError {
     /// Something else stands there.
     #[error("webhook secret number {0} does not begin with `whsec_`")]
     Prefix(usize),
@@ -33,20 +33,20 @@ pub enum BadSecret {
     #[error("webhook secret number {0} has something else than base64 after `whsec_`")]
     NotBase64(usize),
     /// It can be guessed.
-    #[error("webhook secret number {0} has less than {SHORTEST} bytes")]
+    #[error("webhook secret number {0} has less than {MIN_SECRET_LEN} bytes")]
     TooShort(usize),
 }
 
-impl Secrets {
+impl WebhookSecrets {
     /// Reads secrets parted by spaces or lines; what follows a `#` is a remark.
-    pub fn parse(text: &str) -> Result<Self, BadSecret> {
+    pub fn parse(text: &str) -> Result<Self, SecretError> {
         let words = text
             .lines()
             .filter_map(|line| line.split('#').next())
             .flat_map(str::split_whitespace);
-        let keys: Result<Vec<SigningKey>, BadSecret> = words
+        let keys: Result<Vec<SigningKey>, SecretError> = words
             .enumerate()
-            .map(|(i, word)| key(i + 1, word))
+            .map(|(i, word)| parse_key(i + 1, word))
             .collect();
         Ok(Self {
             keys: Arc::new(ArcSwap::from_pointee(keys?)),
@@ -69,11 +69,11 @@ impl Secrets {
     }
 
     /// What the first of them comes to for one account: with it nobody can sign in the name of another.
-    pub fn first_of(&self, account: &Account) -> Option<String> {
+    pub fn first_for(&self, account: &Account) -> Option<String> {
         self.keys
             .load()
             .first()
-            .map(|key| key.of(account).to_string())
+            .map(|key| key.derive(account).to_string())
     }
 
     /// The signatures of a message, one for each secret: who verifies it may know the old or the new one. Then
@@ -89,7 +89,7 @@ impl Secrets {
         let of_account = keys
             .iter()
             .filter(|_| !account.is_anonymous())
-            .map(|key| key.of(account).sign(id, timestamp, body));
+            .map(|key| key.derive(account).sign(id, timestamp, body));
         let signatures: Vec<String> = keys
             .iter()
             .map(|key| key.sign(id, timestamp, body))
@@ -101,7 +101,7 @@ impl Secrets {
 
 impl SigningKey {
     /// The secret of one account: always the same, and nobody comes back from it to this one.
-    fn of(&self, account: &Account) -> Self {
+    fn derive(&self, account: &Account) -> Self {
         let whose = format!("webhooks of {account}");
         Self(
             hmac::sign(
@@ -128,18 +128,18 @@ impl fmt::Display for SigningKey {
     }
 }
 
-fn key(number: usize, word: &str) -> Result<SigningKey, BadSecret> {
+fn parse_key(number: usize, word: &str) -> Result<SigningKey, SecretError> {
     // Some tools leave the padding out.
     let lenient =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     let text = word
         .strip_prefix("whsec_")
-        .ok_or(BadSecret::Prefix(number))?;
+        .ok_or(SecretError::Prefix(number))?;
     let bytes = GeneralPurpose::new(&alphabet::STANDARD, lenient)
         .decode(text)
-        .map_err(|_| BadSecret::NotBase64(number))?;
-    if bytes.len() < SHORTEST {
-        Err(BadSecret::TooShort(number))
+        .map_err(|_| SecretError::NotBase64(number))?;
+    if bytes.len() < MIN_SECRET_LEN {
+        Err(SecretError::TooShort(number))
     } else {
         Ok(SigningKey(bytes))
     }
@@ -151,7 +151,7 @@ mod tests {
 
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-    fn sign(secrets: &Secrets) -> Option<String> {
+    fn sign(secrets: &WebhookSecrets) -> Option<String> {
         secrets.sign(
             &Account::ANONYMOUS,
             "msg_p5jXN8AQM9LWM0D4loKWxJek",
@@ -163,53 +163,57 @@ mod tests {
     #[test]
     fn signatures_are_those_of_the_specification() {
         let known = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
-        assert_eq!(sign(&Secrets::parse(SECRET).unwrap()).unwrap(), known);
-        let two = Secrets::parse(&format!("# old\n{SECRET} # until May\n\n{SECRET}\n")).unwrap();
+        assert_eq!(
+            sign(&WebhookSecrets::parse(SECRET).unwrap()).unwrap(),
+            known
+        );
+        let two =
+            WebhookSecrets::parse(&format!("# old\n{SECRET} # until May\n\n{SECRET}\n")).unwrap();
         assert_eq!(sign(&two).unwrap(), format!("{known} {known}"));
-        assert_eq!(sign(&Secrets::default()), None);
+        assert_eq!(sign(&WebhookSecrets::default()), None);
     }
 
     #[test]
     fn each_account_has_a_secret_of_its_own() {
-        let secrets = Secrets::parse(SECRET).unwrap();
+        let secrets = WebhookSecrets::parse(SECRET).unwrap();
         let [ann, bob] = ["ann", "bob"].map(|name| Account::parse(name).unwrap());
         let signed = secrets.sign(&ann, "msg", 1, b"{}").unwrap();
         let by = |secret: Option<String>| {
-            Secrets::parse(&secret.unwrap())
+            WebhookSecrets::parse(&secret.unwrap())
                 .unwrap()
                 .sign(&Account::ANONYMOUS, "msg", 1, b"{}")
                 .unwrap()
         };
         assert_eq!(
             signed,
-            format!("{} {}", by(secrets.first()), by(secrets.first_of(&ann)))
+            format!("{} {}", by(secrets.first()), by(secrets.first_for(&ann)))
         );
-        assert!(!signed.contains(&by(secrets.first_of(&bob))));
+        assert!(!signed.contains(&by(secrets.first_for(&bob))));
     }
 
     #[test]
     fn every_handle_sees_a_replacement() {
-        let secrets = Secrets::default();
+        let secrets = WebhookSecrets::default();
         let handle = secrets.clone();
-        secrets.replace(&Secrets::parse(SECRET).unwrap());
+        secrets.replace(&WebhookSecrets::parse(SECRET).unwrap());
         assert!(sign(&handle).is_some());
     }
 
     #[test]
     fn a_bad_secret_is_named_by_its_place_and_not_shown() {
         let cases = [
-            ("hunter2", BadSecret::Prefix(1)),
-            ("whsec_hunter2!", BadSecret::NotBase64(1)),
-            ("whsec_aHVudGVyMg==", BadSecret::TooShort(1)),
+            ("hunter2", SecretError::Prefix(1)),
+            ("whsec_hunter2!", SecretError::NotBase64(1)),
+            ("whsec_aHVudGVyMg==", SecretError::TooShort(1)),
         ];
         for (text, want) in cases {
-            let error = Secrets::parse(text).err().unwrap();
+            let error = WebhookSecrets::parse(text).err().unwrap();
             assert_eq!(error, want);
             assert!(!error.to_string().contains("hunter2"), "{error}");
         }
         assert_eq!(
-            Secrets::parse(&format!("{SECRET} nope")).err(),
-            Some(BadSecret::Prefix(2))
+            WebhookSecrets::parse(&format!("{SECRET} nope")).err(),
+            Some(SecretError::Prefix(2))
         );
     }
 }

@@ -16,8 +16,8 @@ use tidegate_core::{Account, Event, JobKind, OutputValue, Refusal, Work};
 use tidegate_net::Client;
 use tidegate_queue::MemoryQueue;
 use tidegate_service::{
-    Config, Deps, Files, JobService, JobSettings, OnDuplicateId, OnLost, ResponseMode, Secrets,
-    Submission, WebhookRenderer,
+    Config, Deps, Files, JobService, JobSettings, OnDuplicateId, OnLost, ResponseMode, Submission,
+    WebhookRenderer, WebhookSecrets,
 };
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -275,9 +275,9 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> JobService {
     let deps = Deps {
         files: Files {
             net: Arc::clone(&net),
-            upload_to: None,
+            upload_url: None,
             owner: None,
-            own: None,
+            file_store: None,
         },
         net,
         scratch: Arc::new(move || scratch.clone().unwrap_or_else(|| "/nonexistent".into())),
@@ -288,7 +288,7 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> JobService {
     };
     let config = Config {
         webhook_token: None,
-        webhook_secrets: Secrets::default(),
+        webhook_secrets: WebhookSecrets::default(),
         webhook_throttle: Duration::ZERO,
         webhook_retry_for: Duration::from_secs(24 * 60 * 60),
         waiting_memory: waiting_memory.unwrap_or(usize::MAX),

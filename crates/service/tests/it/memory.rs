@@ -339,7 +339,7 @@ async fn all_that_is_to_be_told_is_told_after_a_restart_however_much_it_is() {
         url: Url::parse("http://127.0.0.1:1/nobody").expect("it is a URL"),
         filter: EventFilter::only([WebhookEvent::Completed]),
         headers: HeaderMap::new(),
-        pace: UpdatePolicy::EveryValue,
+        updates: UpdatePolicy::EveryValue,
         origin: None,
         streams: false,
         streams_files: false,

@@ -41,7 +41,7 @@ async fn ended(net: Config) -> JobService {
         url: Url::parse(NOBODY).expect("it is a URL"),
         filter: EventFilter::only([WebhookEvent::Completed]),
         headers: HeaderMap::new(),
-        pace: UpdatePolicy::EveryValue,
+        updates: UpdatePolicy::EveryValue,
         origin: None,
         streams: false,
         streams_files: false,

@@ -21,8 +21,8 @@ use tidegate_queue::MemoryQueue;
 use tidegate_remote::RemoteExecutor;
 use tidegate_runtime::Scratch;
 use tidegate_service::{
-    Config, Deps, Files, JobService, JobSettings, ModelRegistry, NoExecutor, OnLost, Secrets,
-    ServedVersion, free_space,
+    Config, Deps, Files, JobService, JobSettings, ModelRegistry, NoExecutor, OnLost, ServedVersion,
+    WebhookSecrets, free_space,
 };
 use tidegate_store::MemoryDocuments;
 use tokio_util::sync::CancellationToken;
@@ -252,7 +252,7 @@ fn open_endpoint(models: &ModelRegistry, name: &str, config: tidegate_remote::Co
 fn lookup_service(
     args: &PlatformArgs,
     env: &CogEnv,
-    webhook_secrets: Secrets,
+    webhook_secrets: WebhookSecrets,
     data: Option<&OpenDataDir>,
 ) -> anyhow::Result<JobService> {
     let scratch = Scratch::new(None).context(SCRATCH_FAILED)?;
@@ -264,9 +264,9 @@ fn lookup_service(
     let deps = Deps {
         files: Files {
             net: Arc::clone(&net),
-            upload_to: None,
+            upload_url: None,
             owner: None,
-            own: None,
+            file_store: None,
         },
         net,
         scratch: Arc::new(move || scratch.unique_path()),

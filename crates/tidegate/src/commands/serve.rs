@@ -12,7 +12,9 @@ use tidegate_http::cog;
 use tidegate_http::replicate::{self, CrossApiRenderer};
 use tidegate_http::runpod;
 use tidegate_runtime::{LoadLimit, ResourceLimits};
-use tidegate_service::{FileStore, MAX_INLINE_FILE, ModelRegistry, OnLost, Secrets, VersionMaker};
+use tidegate_service::{
+    FileStore, MAX_INLINE_FILE, ModelRegistry, OnLost, VersionMaker, WebhookSecrets,
+};
 use tidegate_store::SqliteStore;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -220,7 +222,7 @@ fn load_policy(args: &ServeArgs) -> LoadPolicy {
 
 fn model_config(
     args: &ServeArgs,
-    webhook_secrets: Secrets,
+    webhook_secrets: WebhookSecrets,
     replicate: &ReplicateSetup,
     store: Option<Arc<SqliteStore>>,
 ) -> Result<ModelConfig, UsageError> {

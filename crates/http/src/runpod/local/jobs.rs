@@ -170,7 +170,7 @@ fn webhook(jobs: &JobService, url: &str, headers: &HeaderMap) -> Result<Arc<Webh
         url: checked,
         filter: EventFilter::only([WebhookEvent::Completed]),
         headers: trace_headers(headers),
-        pace: Api::Runpod.policies().updates,
+        updates: Api::Runpod.policies().updates,
         origin: None,
         streams: false,
         streams_files: false,

@@ -137,6 +137,8 @@ pub(super) async fn all(
 impl AppState {
     /// Whether the handler is a generator, or its kind is not known yet because its script is loading.
     fn may_stream(&self) -> bool {
-        self.jobs().schema().is_none_or(|schema| !schema.returns)
+        self.jobs()
+            .schema()
+            .is_none_or(|schema| !schema.never_yields)
     }
 }

@@ -346,7 +346,7 @@ fn webhook(endpoint: &Endpoint, url: &str, headers: &HeaderMap) -> Result<Arc<We
         url,
         filter: EventFilter::only([WebhookEvent::Completed]),
         headers: trace_headers(headers),
-        pace: Api::Runpod.policies().updates,
+        updates: Api::Runpod.policies().updates,
         origin: None,
         streams: false,
         streams_files: false,

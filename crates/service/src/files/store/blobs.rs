@@ -8,15 +8,15 @@ use tidegate_core::blobs::{BlobError, BlobReader, Blobs};
 use tidegate_core::chain;
 use tokio::io::AsyncWriteExt;
 
-use super::refcount::{BlobRefcounts, Hold};
-use super::upload::{FileStoreError, FileWriter, PART, Received};
+use super::refcount::{BlobGuard, BlobRefcounts};
+use super::upload::{FileStoreError, FileWriter, PART, WrittenFile};
 
 /// Where bytes are kept, and where they are written until all have come.
 pub(super) struct BlobStore {
     blobs: Arc<dyn Blobs>,
     /// A folder of this process alone.
     spool: PathBuf,
-    uses: BlobRefcounts,
+    refcounts: BlobRefcounts,
 }
 
 impl BlobStore {
@@ -33,11 +33,11 @@ impl BlobStore {
         Ok(Self {
             blobs,
             spool,
-            uses: BlobRefcounts::default(),
+            refcounts: BlobRefcounts::default(),
         })
     }
 
-    pub(super) async fn receive(
+    pub(super) async fn create_writer(
         &self,
         expected: u64,
         limit: u64,
@@ -46,17 +46,17 @@ impl BlobStore {
     }
 
     /// Keeps the bytes of a file that has come, as long as somebody holds them.
-    pub(super) async fn put(&self, received: &Received) -> Result<Hold, FileStoreError> {
-        let hold = self.uses.hold(&received.sha256).await;
+    pub(super) async fn put(&self, received: &WrittenFile) -> Result<BlobGuard, FileStoreError> {
+        let blob = self.refcounts.acquire(&received.sha256).await;
         self.blobs
-            .put(&received.sha256, received.place.path())
+            .put(&received.sha256, received.partial.path())
             .await?;
-        Ok(hold)
+        Ok(blob)
     }
 
     /// Holds bytes that are there already.
-    pub(super) async fn hold(&self, digest: &str) -> Hold {
-        self.uses.hold(digest).await
+    pub(super) async fn acquire(&self, digest: &str) -> BlobGuard {
+        self.refcounts.acquire(digest).await
     }
 
     /// Opens bytes for reading. What is open can be read to its end, whatever is removed meanwhile.
@@ -89,8 +89,8 @@ impl BlobStore {
     }
 
     /// Removes what nobody holds. What cannot be removed now is tried again the next time.
-    pub(super) async fn tidy(&self) {
-        for removal in self.uses.unused() {
+    pub(super) async fn remove_unreferenced(&self) {
+        for removal in self.refcounts.take_unreferenced() {
             match self.blobs.remove(removal.digest()).await {
                 Ok(()) => removal.done(),
                 Err(error) => {
@@ -101,13 +101,13 @@ impl BlobStore {
     }
 
     /// Finds what belongs to nothing: a process that died while it kept or removed a file has left it. It goes with
-    /// the next `tidy`, for there may be much of it and nobody should wait.
-    pub(super) async fn find_strangers(&self) -> Result<(), BlobError> {
+    /// the next `remove_unreferenced`, for there may be much of it and nobody should wait.
+    pub(super) async fn register_existing(&self) -> Result<(), BlobError> {
         self.blobs
             .names()
             .await?
             .into_iter()
-            .for_each(|name| self.uses.note(name));
+            .for_each(|name| self.refcounts.register(name));
         Ok(())
     }
 }

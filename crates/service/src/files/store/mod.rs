@@ -28,9 +28,9 @@ use tidegate_net::Url;
 use crate::random;
 use blobs::BlobStore;
 use quota::InFlightUploads;
-use refcount::Hold;
+use refcount::BlobGuard;
 
-pub(crate) use output_urls::name_of;
+pub(crate) use output_urls::placeholder_for;
 pub use upload::{FileStoreError, FileWriter};
 
 /// The documents.
@@ -38,7 +38,7 @@ const NAMESPACE: &str = "files";
 /// The longest pause between two looks for what is too old.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// What is known about a file.
+/// What is entries about a file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StoredFile {
     /// Which.
@@ -70,7 +70,7 @@ pub struct StoredFile {
 
 impl StoredFile {
     /// Whether a caller has left it.
-    fn is_left(&self) -> bool {
+    fn is_upload(&self) -> bool {
         self.job.is_none() && self.weights_of.is_none()
     }
 }
@@ -87,31 +87,31 @@ pub struct FileMetadata {
 
 /// How long files are kept, and how many.
 #[derive(Debug, Clone, Copy)]
-pub struct FileRules {
+pub struct FileLimits {
     /// Those that callers leave.
-    pub keep_for: Duration,
+    pub upload_retention: Duration,
     /// Those of a job, after it is over: as long as its data is.
-    pub keep_jobs_for: Duration,
+    pub output_retention: Duration,
     /// What the files that one account leaves and the weights that it trains may have together, in bytes.
-    pub max_per_account: Option<u64>,
+    pub max_bytes_per_account: Option<u64>,
 }
 
 /// The files that are kept.
 pub struct FileStore {
     blobs: BlobStore,
     documents: Arc<dyn Documents>,
-    rules: FileRules,
+    limits: FileLimits,
     /// By the names of their documents.
-    known: Mutex<BTreeMap<String, Entry>>,
+    entries: Mutex<BTreeMap<String, FileEntry>>,
     /// What is on its way in.
     in_flight: InFlightUploads,
 }
 
-struct Entry {
+struct FileEntry {
     account: Account,
     file: Arc<StoredFile>,
     /// Its bytes stay as long as this.
-    _hold: Hold,
+    _blob: BlobGuard,
 }
 
 impl FileStore {
@@ -120,23 +120,23 @@ impl FileStore {
         blobs: Arc<dyn Blobs>,
         spool: PathBuf,
         documents: Arc<dyn Documents>,
-        rules: FileRules,
+        limits: FileLimits,
     ) -> Result<Arc<Self>, FileStoreError> {
         let blobs = BlobStore::open(blobs, spool)?;
-        let mut known = BTreeMap::new();
+        let mut entries = BTreeMap::new();
         for (name, json) in documents.all(NAMESPACE, "").await? {
             match (
                 serde_json::from_slice::<StoredFile>(&json),
                 account_in(&name),
             ) {
                 (Ok(file), Some(account)) => {
-                    let hold = blobs.hold(&file.sha256).await;
-                    known.insert(
+                    let blob = blobs.acquire(&file.sha256).await;
+                    entries.insert(
                         name,
-                        Entry {
+                        FileEntry {
                             account,
                             file: Arc::new(file),
-                            _hold: hold,
+                            _blob: blob,
                         },
                     );
                 }
@@ -148,12 +148,12 @@ impl FileStore {
                 }
             }
         }
-        blobs.find_strangers().await?;
+        blobs.register_existing().await?;
         Ok(Arc::new(Self {
             blobs,
             documents,
-            rules,
-            known: Mutex::new(known),
+            limits,
+            entries: Mutex::new(entries),
             in_flight: InFlightUploads::default(),
         }))
     }
@@ -161,8 +161,8 @@ impl FileStore {
     /// Removes what is too old, now and then, for ever.
     pub async fn upkeep(&self, jobs: &dyn Store) {
         let pause = EVERY
-            .min(self.rules.keep_for)
-            .min(self.rules.keep_jobs_for)
+            .min(self.limits.upload_retention)
+            .min(self.limits.output_retention)
             .max(Duration::from_millis(100));
         loop {
             self.sweep(Timestamp::now(), jobs).await;
@@ -171,64 +171,68 @@ impl FileStore {
     }
 
     /// Begins to take a file in, of at most `limit` bytes. Refused when there is no room for what is `expected`.
-    pub async fn receive(&self, expected: u64, limit: u64) -> Result<FileWriter, FileStoreError> {
-        self.blobs.receive(expected, limit).await
+    pub async fn create_writer(
+        &self,
+        expected: u64,
+        limit: u64,
+    ) -> Result<FileWriter, FileStoreError> {
+        self.blobs.create_writer(expected, limit).await
     }
 
     /// Keeps a file that a caller leaves.
-    pub async fn keep(
+    pub async fn store_upload(
         &self,
         account: &Account,
-        incoming: FileWriter,
-        label: FileMetadata,
+        writer: FileWriter,
+        metadata: FileMetadata,
     ) -> Result<Arc<StoredFile>, FileStoreError> {
-        let _place = self.reserve(account, incoming.size())?;
+        let _reservation = self.reserve(account, writer.size())?;
         let until = Timestamp::now()
-            .checked_add(self.rules.keep_for)
+            .checked_add(self.limits.upload_retention)
             .unwrap_or(Timestamp::MAX);
-        self.file(account, incoming, label, Until::HistoryMark(until))
+        self.store(account, writer, metadata, FileRetention::UntilTime(until))
             .await
     }
 
     /// Keeps a file that a job gives.
-    pub(crate) async fn keep_output(
+    pub(crate) async fn store_output(
         &self,
         account: &Account,
         job: &JobId,
-        incoming: FileWriter,
-        label: FileMetadata,
+        writer: FileWriter,
+        metadata: FileMetadata,
     ) -> Result<Arc<StoredFile>, FileStoreError> {
-        self.file(account, incoming, label, Until::ForgottenJob(job))
+        self.store(account, writer, metadata, FileRetention::WithJob(job))
             .await
     }
 
     /// One file that a caller has left.
-    pub fn get(&self, account: &Account, id: &str) -> Option<Arc<StoredFile>> {
-        self.find(account, id).filter(|file| file.is_left())
+    pub fn find_upload(&self, account: &Account, id: &str) -> Option<Arc<StoredFile>> {
+        self.find(account, id).filter(|file| file.is_upload())
     }
 
     /// One file, whoever made it.
     pub fn find(&self, account: &Account, id: &str) -> Option<Arc<StoredFile>> {
-        let known = self.known();
-        let file = &known.get(&key(account, id))?.file;
-        is_recorded(file, Timestamp::now()).then(|| Arc::clone(file))
+        let entries = self.entries();
+        let file = &entries.get(&key(account, id))?.file;
+        is_unexpired(file, Timestamp::now()).then(|| Arc::clone(file))
     }
 
     /// The file that an address names, if the account has it.
     pub(crate) fn find_by_address(&self, account: &Account, url: &Url) -> Option<Arc<StoredFile>> {
-        self.find(account, id_in(url)?)
+        self.find(account, file_id_in(url)?)
     }
 
     /// The files that an account has left, newest first.
-    pub fn list(&self, account: &Account) -> Vec<Arc<StoredFile>> {
+    pub fn list_uploads(&self, account: &Account) -> Vec<Arc<StoredFile>> {
         let (prefix, now) = (key(account, ""), Timestamp::now());
-        let known = self.known();
-        let all = known
+        let entries = self.entries();
+        let all = entries
             .range(prefix.clone()..)
             .take_while(|(key, _)| key.starts_with(&prefix))
             .map(|(_, entry)| &entry.file);
         let mut files: Vec<_> = all
-            .filter(|file| file.is_left() && is_recorded(file, now))
+            .filter(|file| file.is_upload() && is_unexpired(file, now))
             .cloned()
             .collect();
         files.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
@@ -236,12 +240,12 @@ impl FileStore {
     }
 
     /// Removes a file that a caller has left; says whether it was there.
-    pub async fn remove(&self, account: &Account, id: &str) -> Result<bool, StoreError> {
-        if self.get(account, id).is_none() {
+    pub async fn remove_upload(&self, account: &Account, id: &str) -> Result<bool, StoreError> {
+        if self.find_upload(account, id).is_none() {
             return Ok(false);
         }
-        let removed = self.forget(&key(account, id)).await;
-        self.blobs.tidy().await;
+        let removed = self.remove_entry(&key(account, id)).await;
+        self.blobs.remove_unreferenced().await;
         removed
     }
 
@@ -259,24 +263,24 @@ impl FileStore {
         self.blobs.copy(&file.sha256, file.size, to).await
     }
 
-    async fn file(
+    async fn store(
         &self,
         account: &Account,
-        incoming: FileWriter,
-        label: FileMetadata,
-        until: Until<'_>,
+        writer: FileWriter,
+        metadata: FileMetadata,
+        until: FileRetention<'_>,
     ) -> Result<Arc<StoredFile>, FileStoreError> {
-        let received = incoming.end().await?;
+        let received = writer.end().await?;
         let (expires_at, job) = match until {
-            Until::HistoryMark(mark) => (Some(mark), None),
-            Until::ForgottenJob(job) => (None, Some(job.to_string())),
+            FileRetention::UntilTime(mark) => (Some(mark), None),
+            FileRetention::WithJob(job) => (None, Some(job.to_string())),
         };
         let FileMetadata {
             name,
             content_type,
             metadata,
-        } = label;
-        let hold = self.blobs.put(&received).await?;
+        } = metadata;
+        let blob = self.blobs.put(&received).await?;
         let file = Arc::new(StoredFile {
             id: JobId::from_random(random::bits()).to_string(),
             name,
@@ -290,28 +294,28 @@ impl FileStore {
             job,
             weights_of: None,
         });
-        self.enter(account, Arc::clone(&file), hold).await?;
+        self.insert(account, Arc::clone(&file), blob).await?;
         Ok(file)
     }
 
-    /// Writes down what is known about a file whose bytes are there.
-    async fn enter(
+    /// Writes down what is entries about a file whose bytes are there.
+    async fn insert(
         &self,
         account: &Account,
         file: Arc<StoredFile>,
-        hold: Hold,
+        blob: BlobGuard,
     ) -> Result<(), StoreError> {
         let key = key(account, &file.id);
         let json = serde_json::to_vec(&*file)
             .expect("it has string keys")
             .into();
         self.documents.put(NAMESPACE, &key, json).await?;
-        self.known().insert(
+        self.entries().insert(
             key,
-            Entry {
+            FileEntry {
                 account: account.clone(),
                 file,
-                _hold: hold,
+                _blob: blob,
             },
         );
         Ok(())
@@ -319,8 +323,8 @@ impl FileStore {
 
     /// Removes what is too old at this moment, and the files of jobs that are forgotten or without their data.
     async fn sweep(&self, now: Timestamp, jobs: &dyn Store) {
-        let mut gone = self.keys_of(|entry| entry.file.expires_at.is_some_and(|at| at <= now));
-        for (account, job) in self.old_jobs(now) {
+        let mut gone = self.keys_where(|entry| entry.file.expires_at.is_some_and(|at| at <= now));
+        for (account, job) in self.jobs_past_retention(now) {
             match JobId::parse(&job).map(|id| (jobs, id)) {
                 Ok((jobs, id)) => match jobs.get(&account, &id).await {
                     Ok(Some(record)) if !record.data_removed => continue,
@@ -334,62 +338,62 @@ impl FileStore {
                     tracing::error!(job, %error, "a file was kept for a job that cannot be")
                 }
             }
-            gone.extend(self.keys_of(|entry| {
+            gone.extend(self.keys_where(|entry| {
                 entry.account == account && entry.file.job.as_deref() == Some(&job)
             }));
         }
         for key in gone {
-            if let Err(error) = self.forget(&key).await {
+            if let Err(error) = self.remove_entry(&key).await {
                 tracing::warn!(error = %chain(&error), "an old file could not be removed");
             }
         }
-        self.blobs.tidy().await;
+        self.blobs.remove_unreferenced().await;
     }
 
     /// Jobs with files that may be forgotten: none gives files after it is over.
-    fn old_jobs(&self, now: Timestamp) -> HashSet<(Account, String)> {
-        let Ok(before) = now.checked_sub(self.rules.keep_jobs_for) else {
+    fn jobs_past_retention(&self, now: Timestamp) -> HashSet<(Account, String)> {
+        let Ok(before) = now.checked_sub(self.limits.output_retention) else {
             return HashSet::new();
         };
-        let known = self.known();
-        let old = known
+        let entries = self.entries();
+        let old = entries
             .values()
             .filter(|entry| entry.file.created_at <= before);
         old.filter_map(|entry| Some((entry.account.clone(), entry.file.job.clone()?)))
             .collect()
     }
 
-    fn keys_of(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<String> {
-        self.known()
+    fn keys_where(&self, wanted: impl Fn(&FileEntry) -> bool) -> Vec<String> {
+        self.entries()
             .iter()
             .filter(|(_, entry)| wanted(entry))
             .map(|(key, _)| key.clone())
             .collect()
     }
 
-    /// Forgets a file. Its bytes are removed with the next `tidy`.
-    async fn forget(&self, key: &str) -> Result<bool, StoreError> {
+    /// Forgets a file. Its bytes are removed with the next `remove_unreferenced`.
+    async fn remove_entry(&self, key: &str) -> Result<bool, StoreError> {
         self.documents.remove(NAMESPACE, key).await?;
-        Ok(self.known().remove(key).is_some())
+        Ok(self.entries().remove(key).is_some())
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, FileEntry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// How long a file is kept.
-enum Until<'a> {
-    HistoryMark(Timestamp),
-    ForgottenJob(&'a JobId),
+enum FileRetention<'a> {
+    UntilTime(Timestamp),
+    WithJob(&'a JobId),
 }
 
-fn is_recorded(file: &StoredFile, now: Timestamp) -> bool {
+fn is_unexpired(file: &StoredFile, now: Timestamp) -> bool {
     file.expires_at.is_none_or(|at| at > now)
 }
 
 /// `…/v1/files/{id}` or `…/v1/files/{id}/{name}`. What stands before is the business of proxies.
-fn id_in(url: &Url) -> Option<&str> {
+fn file_id_in(url: &Url) -> Option<&str> {
     let (_, rest) = url.path().rsplit_once("/v1/files/")?;
     match rest.split_once('/') {
         Some((id, name)) if !name.contains('/') => Some(id),

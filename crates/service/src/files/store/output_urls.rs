@@ -13,18 +13,18 @@ use super::{FileStore, StoredFile};
 const PREFIX: &str = "tidegate-file:";
 
 /// What stands for a file in an output.
-pub(crate) fn name_of(file: &StoredFile) -> String {
+pub(crate) fn placeholder_for(file: &StoredFile) -> String {
     format!("{PREFIX}{}", file.id)
 }
 
 /// The id in what stands for a file.
-pub(super) fn id_in_name(text: &str) -> Option<&str> {
+pub(super) fn id_in_placeholder(text: &str) -> Option<&str> {
     text.strip_prefix(PREFIX)
 }
 
 impl FileStore {
     /// An output with an address in the place of each file that this job gave.
-    pub fn told(
+    pub fn replace_placeholders(
         &self,
         account: &Account,
         job: &JobId,
@@ -36,10 +36,10 @@ impl FileStore {
         };
         let (mut told, mut from) = (String::new(), 0);
         for (at, _) in text.match_indices(PREFIX) {
-            let Some(id) = whole_text(text, at) else {
+            let Some(id) = placeholder_id_at(text, at) else {
                 continue;
             };
-            let Some(file) = self.given(account, job, id) else {
+            let Some(file) = self.find_output(account, job, id) else {
                 continue;
             };
             told.push_str(&text[from..at]);
@@ -55,7 +55,7 @@ impl FileStore {
         told.into()
     }
 
-    pub(super) fn given(
+    pub(super) fn find_output(
         &self,
         account: &Account,
         job: &JobId,
@@ -68,7 +68,7 @@ impl FileStore {
 
 /// The id in a name at this place of a JSON text, if the name is a whole text. A quote within a text has a
 /// backslash before it, so the first one after the name ends it, or is not one right after it.
-fn whole_text(text: &str, at: usize) -> Option<&str> {
+fn placeholder_id_at(text: &str, at: usize) -> Option<&str> {
     if !text[..at].ends_with('"') {
         return None;
     }

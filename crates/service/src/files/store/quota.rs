@@ -7,14 +7,14 @@ use std::sync::{Mutex, PoisonError};
 use jiff::Timestamp;
 use tidegate_core::Account;
 
-use super::{Entry, FileStore, FileStoreError, is_recorded};
+use super::{FileEntry, FileStore, FileStoreError, is_unexpired};
 
 /// Bytes of files that are being filed, by account.
 #[derive(Default)]
 pub(super) struct InFlightUploads(Mutex<HashMap<Account, u64>>);
 
 /// Room for a file, until it is filed or given up.
-pub(super) struct Place<'a> {
+pub(super) struct QuotaReservation<'a> {
     in_flight: &'a InFlightUploads,
     account: Account,
     bytes: u64,
@@ -22,30 +22,31 @@ pub(super) struct Place<'a> {
 
 impl FileStore {
     /// Refuses an account that has no room for so many bytes more.
-    pub fn has_room(&self, account: &Account, bytes: u64) -> Result<(), FileStoreError> {
+    pub fn check_quota(&self, account: &Account, bytes: u64) -> Result<(), FileStoreError> {
         self.reserve(account, bytes).map(drop)
     }
 
-    /// Takes the room for a file. Until it is given back a file that was filed meanwhile counts twice: who is that
+    /// Takes the room for a file. FileRetention it is given back a file that was filed meanwhile counts twice: who is that
     /// close to the bound may be refused a moment early, and never late.
     pub(super) fn reserve(
         &self,
         account: &Account,
         bytes: u64,
-    ) -> Result<Place<'_>, FileStoreError> {
+    ) -> Result<QuotaReservation<'_>, FileStoreError> {
         let mut in_flight = self
             .in_flight
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(max) = self.rules.max_per_account {
-            let used = self.kept_for(account) + in_flight.get(account).copied().unwrap_or_default();
+        if let Some(max) = self.limits.max_bytes_per_account {
+            let used =
+                self.stored_bytes(account) + in_flight.get(account).copied().unwrap_or_default();
             if used.saturating_add(bytes) > max {
                 return Err(FileStoreError::Quota { used, max });
             }
         }
         *in_flight.entry(account.clone()).or_default() += bytes;
-        Ok(Place {
+        Ok(QuotaReservation {
             in_flight: &self.in_flight,
             account: account.clone(),
             bytes,
@@ -55,12 +56,12 @@ impl FileStore {
 
 impl FileStore {
     /// What an account has here that goes only when it says so: what it has left, and the weights that it has trained.
-    fn kept_for(&self, account: &Account) -> u64 {
+    fn stored_bytes(&self, account: &Account) -> u64 {
         let now = Timestamp::now();
-        let counts = |entry: &&Entry| {
-            entry.account == *account && entry.file.job.is_none() && is_recorded(&entry.file, now)
+        let counts = |entry: &&FileEntry| {
+            entry.account == *account && entry.file.job.is_none() && is_unexpired(&entry.file, now)
         };
-        self.known()
+        self.entries()
             .values()
             .filter(counts)
             .map(|entry| entry.file.size)
@@ -68,7 +69,7 @@ impl FileStore {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QuotaReservation<'_> {
     fn drop(&mut self) {
         let mut in_flight = self
             .in_flight

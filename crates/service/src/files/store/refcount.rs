@@ -1,83 +1,88 @@
-//! Who uses which content: bytes stay as long as somebody does, and are removed by one at a time.
+//! Who refcounts which content: bytes stay as long as somebody does, and are removed by one at a time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The contents that are known, by their digests. Cloning gives another handle.
+/// The contents that are blobs, by their digests. Cloning gives another handle.
 #[derive(Clone, Default)]
 pub(super) struct BlobRefcounts(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    known: Mutex<HashMap<String, BlobRefs>>,
+    blobs: Mutex<HashMap<String, BlobState>>,
     /// Something has been removed, or is not being removed after all.
     changed: Notify,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BlobRefs {
+enum BlobState {
     /// So many have it. With none it is to be removed.
-    By(usize),
+    Referenced(usize),
     /// It is being removed; who wants to have it waits until it is gone, and then brings it anew.
-    Leaving,
+    Removing,
 }
 
 /// Keeps a content from being removed.
-pub(super) struct Hold {
-    uses: BlobRefcounts,
+pub(super) struct BlobGuard {
+    refcounts: BlobRefcounts,
     digest: String,
 }
 
-/// A content that nobody uses, to be removed by who has this. Dropped before that was done, it is left to others.
-pub(super) struct Removal {
-    uses: BlobRefcounts,
+/// A content that nobody refcounts, to be removed by who has this. Dropped before that was done, it is left to others.
+pub(super) struct BlobRemoval {
+    refcounts: BlobRefcounts,
     digest: String,
     done: bool,
 }
 
 impl BlobRefcounts {
     /// Begins to use a content, whether its bytes are there or come now.
-    pub(super) async fn hold(&self, digest: &str) -> Hold {
+    pub(super) async fn acquire(&self, digest: &str) -> BlobGuard {
         loop {
             let changed = self.0.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if let Some(hold) = self.try_hold(digest) {
-                return hold;
+            if let Some(guard) = self.try_acquire(digest) {
+                return guard;
             }
             changed.await;
         }
     }
 
-    fn try_hold(&self, digest: &str) -> Option<Hold> {
-        let mut known = self.known();
-        match known.entry(digest.to_owned()).or_insert(BlobRefs::By(0)) {
-            BlobRefs::By(count) => *count += 1,
-            BlobRefs::Leaving => return None,
+    fn try_acquire(&self, digest: &str) -> Option<BlobGuard> {
+        let mut blobs = self.blobs();
+        match blobs
+            .entry(digest.to_owned())
+            .or_insert(BlobState::Referenced(0))
+        {
+            BlobState::Referenced(count) => *count += 1,
+            BlobState::Removing => return None,
         }
-        Some(Hold {
-            uses: self.clone(),
+        Some(BlobGuard {
+            refcounts: self.clone(),
             digest: digest.to_owned(),
         })
     }
 
-    /// There is such a content. Unless somebody uses it, it is to be removed.
-    pub(super) fn note(&self, digest: String) {
-        self.known().entry(digest).or_insert(BlobRefs::By(0));
+    /// There is such a content. Unless somebody refcounts it, it is to be removed.
+    pub(super) fn register(&self, digest: String) {
+        self.blobs()
+            .entry(digest)
+            .or_insert(BlobState::Referenced(0));
     }
 
-    /// Everything that nobody uses, for who calls to remove.
-    pub(super) fn unused(&self) -> Vec<Removal> {
-        let mut known = self.known();
-        let unused = known
+    /// Everything that nobody refcounts, for who calls to remove.
+    pub(super) fn take_unreferenced(&self) -> Vec<BlobRemoval> {
+        let mut blobs = self.blobs();
+        let unused = blobs
             .iter_mut()
-            .filter(|(_, uses)| **uses == BlobRefs::By(0));
-        let take = |(digest, uses): (&String, &mut BlobRefs)| {
-            *uses = BlobRefs::Leaving;
-            Removal {
-                uses: self.clone(),
+            .filter(|(_, state)| **state == BlobState::Referenced(0));
+        let take = |(digest, state): (&String, &mut BlobState)| {
+            *state = BlobState::Removing;
+            BlobRemoval {
+                refcounts: self.clone(),
                 digest: digest.clone(),
                 done: false,
             }
@@ -85,20 +90,20 @@ impl BlobRefcounts {
         unused.map(take).collect()
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, BlobRefs>> {
-        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn blobs(&self) -> MutexGuard<'_, HashMap<String, BlobState>> {
+        self.0.blobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Hold {
+impl Drop for BlobGuard {
     fn drop(&mut self) {
-        if let Some(BlobRefs::By(count)) = self.uses.known().get_mut(&self.digest) {
+        if let Some(BlobState::Referenced(count)) = self.refcounts.blobs().get_mut(&self.digest) {
             *count -= 1;
         }
     }
 }
 
-impl Removal {
+impl BlobRemoval {
     pub(super) fn digest(&self) -> &str {
         &self.digest
     }
@@ -109,16 +114,16 @@ impl Removal {
     }
 }
 
-impl Drop for Removal {
+impl Drop for BlobRemoval {
     fn drop(&mut self) {
-        let mut known = self.uses.known();
+        let mut blobs = self.refcounts.blobs();
         if self.done {
-            known.remove(&self.digest);
+            blobs.remove(&self.digest);
         } else {
-            known.insert(self.digest.clone(), BlobRefs::By(0));
+            blobs.insert(self.digest.clone(), BlobState::Referenced(0));
         }
-        drop(known);
-        self.uses.0.changed.notify_waiters();
+        drop(blobs);
+        self.refcounts.0.changed.notify_waiters();
     }
 }
 
@@ -130,34 +135,35 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_being_removed_is_brought_anew() {
-        let uses = BlobRefcounts::default();
-        let (one, other) = (uses.hold("a").await, uses.hold("a").await);
+        let refcounts = BlobRefcounts::default();
+        let (one, other) = (refcounts.acquire("a").await, refcounts.acquire("a").await);
         drop(one);
-        assert!(uses.unused().is_empty(), "somebody has it");
+        assert!(refcounts.take_unreferenced().is_empty(), "somebody has it");
         drop(other);
-        let removal = uses.unused().pop().unwrap();
-        assert!(uses.unused().is_empty(), "one removes it");
+        let removal = refcounts.take_unreferenced().pop().unwrap();
+        assert!(refcounts.take_unreferenced().is_empty(), "one removes it");
         assert!(
-            tokio::time::timeout(Duration::from_secs(1), uses.hold("a"))
+            tokio::time::timeout(Duration::from_secs(1), refcounts.acquire("a"))
                 .await
                 .is_err()
         );
-        let (held, ()) = tokio::join!(uses.hold("a"), async { removal.done() });
-        assert!(uses.unused().is_empty());
+        let (held, ()) = tokio::join!(refcounts.acquire("a"), async { removal.done() });
+        assert!(refcounts.take_unreferenced().is_empty());
         drop(held);
-        assert_eq!(uses.unused()[0].digest(), "a");
+        assert_eq!(refcounts.take_unreferenced()[0].digest(), "a");
     }
 
     #[tokio::test]
     async fn what_is_found_goes_unless_somebody_has_it() {
-        let uses = BlobRefcounts::default();
-        let _held = uses.hold("a").await;
-        uses.note("a".to_owned());
-        uses.note("b".to_owned());
+        let refcounts = BlobRefcounts::default();
+        let _held = refcounts.acquire("a").await;
+        refcounts.register("a".to_owned());
+        refcounts.register("b".to_owned());
         assert_eq!(
-            uses.unused()
+            refcounts
+                .take_unreferenced()
                 .iter()
-                .map(Removal::digest)
+                .map(BlobRemoval::digest)
                 .collect::<Vec<_>>(),
             ["b"]
         );
@@ -165,9 +171,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_removal_that_failed_is_tried_again() {
-        let uses = BlobRefcounts::default();
-        drop(uses.hold("a").await);
-        drop(uses.unused());
-        assert_eq!(uses.unused()[0].digest(), "a");
+        let refcounts = BlobRefcounts::default();
+        drop(refcounts.acquire("a").await);
+        drop(refcounts.take_unreferenced());
+        assert_eq!(refcounts.take_unreferenced()[0].digest(), "a");
     }
 }

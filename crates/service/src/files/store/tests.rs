@@ -9,23 +9,23 @@ use tidegate_store::{FolderBlobs, SqliteOptions, SqliteStore};
 
 use super::*;
 
-const RULES: FileRules = FileRules {
-    keep_for: Duration::from_secs(3600),
-    keep_jobs_for: Duration::from_secs(600),
-    max_per_account: Some(12),
+const LIMITS: FileLimits = FileLimits {
+    upload_retention: Duration::from_secs(3600),
+    output_retention: Duration::from_secs(600),
+    max_bytes_per_account: Some(12),
 };
 
-struct Desk {
+struct Fixture {
     file_store: Arc<FileStore>,
     store: Arc<SqliteStore>,
     folder: tempfile::TempDir,
 }
 
-async fn service() -> Desk {
+async fn fixture() -> Fixture {
     let folder = tempfile::tempdir().unwrap();
     let store = Arc::new(SqliteStore::open(folder.path(), &SqliteOptions::default()).unwrap());
     let file_store = open(folder.path(), &store).await;
-    Desk {
+    Fixture {
         file_store,
         store,
         folder,
@@ -35,33 +35,38 @@ async fn service() -> Desk {
 async fn open(folder: &Path, store: &Arc<SqliteStore>) -> Arc<FileStore> {
     let files = folder.join("files");
     let blobs = Arc::new(FolderBlobs::open(files.clone()).unwrap());
-    FileStore::open(blobs, files, Arc::clone(store) as Arc<dyn Documents>, RULES)
-        .await
-        .unwrap()
+    FileStore::open(
+        blobs,
+        files,
+        Arc::clone(store) as Arc<dyn Documents>,
+        LIMITS,
+    )
+    .await
+    .unwrap()
 }
 
-impl Desk {
-    async fn incoming(&self, body: &str) -> FileWriter {
-        let mut incoming = self.file_store.receive(0, 10).await.unwrap();
-        incoming.write(body.as_bytes()).await.unwrap();
-        incoming
+impl Fixture {
+    async fn writer(&self, body: &str) -> FileWriter {
+        let mut writer = self.file_store.create_writer(0, 10).await.unwrap();
+        writer.write(body.as_bytes()).await.unwrap();
+        writer
     }
 
-    async fn keep(&self, account: &Account, body: &str) -> Arc<StoredFile> {
+    async fn upload(&self, account: &Account, body: &str) -> Arc<StoredFile> {
         self.file_store
-            .keep(account, self.incoming(body).await, label())
+            .store_upload(account, self.writer(body).await, metadata())
             .await
             .unwrap()
     }
 
-    async fn give(&self, job: &str, body: &str) -> Arc<StoredFile> {
+    async fn output(&self, job: &str, body: &str) -> Arc<StoredFile> {
         self.file_store
-            .keep_output(&ann(), &id(job), self.incoming(body).await, label())
+            .store_output(&ann(), &id(job), self.writer(body).await, metadata())
             .await
             .unwrap()
     }
 
-    async fn again(&self) -> Arc<FileStore> {
+    async fn reopen(&self) -> Arc<FileStore> {
         open(self.folder.path(), &self.store).await
     }
 
@@ -74,9 +79,9 @@ impl Desk {
         names
     }
 
-    /// A job that is over.
-    async fn job(&self, name: &str, completed_at: Timestamp) {
-        let order = JobSpec {
+    /// Stores a job that ended at `completed_at`.
+    async fn ended_job(&self, name: &str, completed_at: Timestamp) {
+        let spec = JobSpec {
             id: id(name),
             account: ann(),
             kind: JobKind::Prediction,
@@ -96,7 +101,7 @@ impl Desk {
             deadline: None,
             created_at: completed_at,
         };
-        self.store.insert(order).await.unwrap();
+        self.store.insert(spec).await.unwrap();
         let completion = Completion {
             completed_at,
             ..Completion::empty()
@@ -122,7 +127,7 @@ fn id(text: &str) -> JobId {
     JobId::parse(text).unwrap()
 }
 
-fn label() -> FileMetadata {
+fn metadata() -> FileMetadata {
     let metadata = RawValue::from_string("{}".to_owned()).unwrap();
     FileMetadata {
         name: "a.txt".to_owned(),
@@ -132,11 +137,11 @@ fn label() -> FileMetadata {
 }
 
 #[tokio::test]
-async fn one_content_is_kept_once_and_as_long_as_somebody_has_it() {
-    let service = service().await;
+async fn equal_files_share_one_blob_until_the_last_is_removed() {
+    let fixture = fixture().await;
     let (one, other) = (
-        service.keep(&ann(), "hello").await,
-        service.keep(&Account::ANONYMOUS, "hello").await,
+        fixture.upload(&ann(), "hello").await,
+        fixture.upload(&Account::ANONYMOUS, "hello").await,
     );
     assert_eq!(
         (one.md5.as_str(), one.size),
@@ -146,57 +151,69 @@ async fn one_content_is_kept_once_and_as_long_as_somebody_has_it() {
         one.sha256,
         "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
     );
-    assert_eq!(service.on_disk(), [one.sha256.as_str()]);
-    let path = service.folder.path().join("files").join(&one.sha256);
+    assert_eq!(fixture.on_disk(), [one.sha256.as_str()]);
+    let path = fixture.folder.path().join("files").join(&one.sha256);
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     assert!(
-        service.file_store.get(&ann(), &other.id).is_none()
-            && !service.file_store.remove(&ann(), &other.id).await.unwrap()
+        fixture.file_store.find_upload(&ann(), &other.id).is_none()
+            && !fixture
+                .file_store
+                .remove_upload(&ann(), &other.id)
+                .await
+                .unwrap()
     );
     assert!(
-        service.file_store.remove(&ann(), &one.id).await.unwrap()
-            && !service.file_store.remove(&ann(), &one.id).await.unwrap()
-    );
-    assert_eq!(service.on_disk().len(), 1);
-    assert!(
-        service
+        fixture
             .file_store
-            .remove(&Account::ANONYMOUS, &other.id)
+            .remove_upload(&ann(), &one.id)
+            .await
+            .unwrap()
+            && !fixture
+                .file_store
+                .remove_upload(&ann(), &one.id)
+                .await
+                .unwrap()
+    );
+    assert_eq!(fixture.on_disk().len(), 1);
+    assert!(
+        fixture
+            .file_store
+            .remove_upload(&Account::ANONYMOUS, &other.id)
             .await
             .unwrap()
     );
-    assert_eq!(service.on_disk().len(), 0);
+    assert_eq!(fixture.on_disk().len(), 0);
 }
 
 #[tokio::test]
-async fn what_is_too_large_or_given_up_leaves_nothing() {
-    let service = service().await;
-    let mut incoming = service.file_store.receive(0, 10).await.unwrap();
-    incoming.write(b"0123456789").await.unwrap();
+async fn a_rejected_or_abandoned_upload_leaves_no_file() {
+    let fixture = fixture().await;
+    let mut writer = fixture.file_store.create_writer(0, 10).await.unwrap();
+    writer.write(b"0123456789").await.unwrap();
     assert!(matches!(
-        incoming.write(b"0").await,
+        writer.write(b"0").await,
         Err(FileStoreError::TooLarge(10))
     ));
-    drop(incoming);
-    assert_eq!(service.on_disk().len(), 0);
+    drop(writer);
+    assert_eq!(fixture.on_disk().len(), 0);
 }
 
 #[tokio::test]
-async fn what_would_fill_the_disk_is_not_begun() {
-    let service = service().await;
+async fn an_upload_that_would_fill_the_disk_is_refused() {
+    let fixture = fixture().await;
     assert!(matches!(
-        service.file_store.receive(u64::MAX, u64::MAX).await,
+        fixture.file_store.create_writer(u64::MAX, u64::MAX).await,
         Err(FileStoreError::NoSpace)
     ));
-    assert_eq!(service.on_disk().len(), 0);
+    assert_eq!(fixture.on_disk().len(), 0);
 }
 
 #[tokio::test]
-async fn files_are_found_by_their_addresses_whatever_the_host() {
-    let service = service().await;
+async fn files_are_found_by_url_on_any_host() {
+    let fixture = fixture().await;
     let (file, output) = (
-        service.keep(&ann(), "x").await,
-        service.give("j", "y").await,
+        fixture.upload(&ann(), "x").await,
+        fixture.output("j", "y").await,
     );
     for (url, account, found) in [
         (
@@ -224,7 +241,7 @@ async fn files_are_found_by_their_addresses_whatever_the_host() {
         ("https://h/v1/files/".to_owned(), ann(), false),
     ] {
         assert_eq!(
-            service
+            fixture
                 .file_store
                 .find_by_address(&account, &Url::parse(&url).unwrap())
                 .is_some(),
@@ -235,156 +252,173 @@ async fn files_are_found_by_their_addresses_whatever_the_host() {
 }
 
 #[tokio::test]
-async fn after_its_time_a_file_is_gone_and_a_restart_keeps_the_others() {
-    let service = service().await;
-    let file = service.keep(&ann(), "x").await;
-    std::fs::write(service.folder.path().join("files/left.part"), "half").unwrap();
+async fn expired_files_and_orphaned_blobs_are_removed_and_others_survive_a_restart() {
+    let fixture = fixture().await;
+    let file = fixture.upload(&ann(), "x").await;
+    std::fs::write(fixture.folder.path().join("files/left.part"), "half").unwrap();
     std::fs::write(
-        service.folder.path().join("files").join("0".repeat(64)),
+        fixture.folder.path().join("files").join("0".repeat(64)),
         "of nothing",
     )
     .unwrap();
-    let again = service.again().await;
+    let reopened = fixture.reopen().await;
     let expires_at = file.expires_at.unwrap();
-    again
+    reopened
         .sweep(
             expires_at.checked_sub(Duration::from_secs(1)).unwrap(),
-            &*service.store,
+            &*fixture.store,
         )
         .await;
     assert_eq!(
-        (again.list(&ann()).len(), service.on_disk()),
+        (reopened.list_uploads(&ann()).len(), fixture.on_disk()),
         (1, vec![file.sha256.clone()])
     );
-    again.sweep(expires_at, &*service.store).await;
-    assert_eq!((again.list(&ann()).len(), service.on_disk().len()), (0, 0));
-    assert_eq!(service.again().await.list(&ann()).len(), 0);
-}
-
-#[tokio::test]
-async fn what_a_job_gave_goes_with_the_job() {
-    let service = service().await;
-    let now = Timestamp::now();
-    service.job("j", now).await;
-    let file = service.give("j", "x").await;
-    let later = now.checked_add(Duration::from_secs(3600)).unwrap();
-    let again = service.again().await;
-    again.sweep(later, &*service.store).await;
-    assert!(again.find(&ann(), &file.id).is_some(), "the job is there");
-    assert!(
-        again.get(&ann(), &file.id).is_none() && again.list(&ann()).is_empty(),
-        "it is not among those of callers"
-    );
-    assert!(!again.remove(&ann(), &file.id).await.unwrap());
-
-    assert_eq!(service.store.forget(later, 10).await.unwrap(), 1);
-    again.sweep(now, &*service.store).await;
-    assert!(
-        again.find(&ann(), &file.id).is_some(),
-        "too young for its job to be forgotten"
-    );
-    again.sweep(later, &*service.store).await;
-    assert!(again.find(&ann(), &file.id).is_none() && service.on_disk().is_empty());
-}
-
-#[tokio::test]
-async fn names_of_files_become_addresses_and_nothing_else_does() {
-    let service = service().await;
-    let (one, other, upload) = (
-        service.give("j", "1").await,
-        service.give("k", "2").await,
-        service.keep(&ann(), "3").await,
-    );
-    let told = |json: String| {
-        let told = service
-            .file_store
-            .told(&ann(), &id("j"), &json.into(), |file| {
-                format!("http://h/\"{}", file.size)
-            });
-        String::from_utf8(told.to_vec()).unwrap()
-    };
-    let name = output_urls::name_of(&one);
+    reopened.sweep(expires_at, &*fixture.store).await;
     assert_eq!(
-        told(format!(r#"{{"a":["{name}","{name}"],"b":1}}"#)),
+        (reopened.list_uploads(&ann()).len(), fixture.on_disk().len()),
+        (0, 0)
+    );
+    assert_eq!(fixture.reopen().await.list_uploads(&ann()).len(), 0);
+}
+
+#[tokio::test]
+async fn output_files_are_removed_with_their_job() {
+    let fixture = fixture().await;
+    let now = Timestamp::now();
+    fixture.ended_job("j", now).await;
+    let file = fixture.output("j", "x").await;
+    let later = now.checked_add(Duration::from_secs(3600)).unwrap();
+    let reopened = fixture.reopen().await;
+    reopened.sweep(later, &*fixture.store).await;
+    assert!(
+        reopened.find(&ann(), &file.id).is_some(),
+        "the job still exists"
+    );
+    assert!(
+        reopened.find_upload(&ann(), &file.id).is_none()
+            && reopened.list_uploads(&ann()).is_empty(),
+        "an output is not an upload"
+    );
+    assert!(!reopened.remove_upload(&ann(), &file.id).await.unwrap());
+
+    assert_eq!(fixture.store.forget(later, 10).await.unwrap(), 1);
+    reopened.sweep(now, &*fixture.store).await;
+    assert!(
+        reopened.find(&ann(), &file.id).is_some(),
+        "within the retention of outputs"
+    );
+    reopened.sweep(later, &*fixture.store).await;
+    assert!(reopened.find(&ann(), &file.id).is_none() && fixture.on_disk().is_empty());
+}
+
+#[tokio::test]
+async fn only_placeholders_of_the_job_become_urls() {
+    let fixture = fixture().await;
+    let (one, other, upload) = (
+        fixture.output("j", "1").await,
+        fixture.output("k", "2").await,
+        fixture.upload(&ann(), "3").await,
+    );
+    let replace = |json: String| {
+        let replaced =
+            fixture
+                .file_store
+                .replace_placeholders(&ann(), &id("j"), &json.into(), |file| {
+                    format!("http://h/\"{}", file.size)
+                });
+        String::from_utf8(replaced.to_vec()).unwrap()
+    };
+    let placeholder = output_urls::placeholder_for(&one);
+    assert_eq!(
+        replace(format!(
+            r#"{{"a":["{placeholder}","{placeholder}"],"b":1}}"#
+        )),
         r#"{"a":["http://h/\"1","http://h/\"1"],"b":1}"#
     );
     for same in [
-        format!(r#""{name} ""#),
-        format!(r#""a {name}""#),
-        format!(r#""\"{name}\"""#),
-        format!(r#""{}""#, output_urls::name_of(&other)),
-        format!(r#""{}""#, output_urls::name_of(&upload)),
+        format!(r#""{placeholder} ""#),
+        format!(r#""a {placeholder}""#),
+        format!(r#""\"{placeholder}\"""#),
+        format!(r#""{}""#, output_urls::placeholder_for(&other)),
+        format!(r#""{}""#, output_urls::placeholder_for(&upload)),
         r#""tidegate-file:""#.to_owned(),
         r#""tidegate-file:é""#.to_owned(),
         r#""tidegate-file:0""#.to_owned(),
         "[]".to_owned(),
     ] {
-        assert_eq!(told(same.clone()), same);
+        assert_eq!(replace(same.clone()), same);
     }
 }
 
 #[tokio::test]
-async fn an_account_has_its_bound_and_jobs_have_none() {
-    let service = service().await;
-    service.give("j", "0123456789").await;
-    let first = service.keep(&ann(), "0123456").await;
-    let refused = service
+async fn the_quota_limits_uploads_and_not_outputs() {
+    let fixture = fixture().await;
+    fixture.output("j", "0123456789").await;
+    let first = fixture.upload(&ann(), "0123456").await;
+    let refused = fixture
         .file_store
-        .keep(&ann(), service.incoming("012345").await, label())
+        .store_upload(&ann(), fixture.writer("012345").await, metadata())
         .await;
     assert!(matches!(
         refused,
         Err(FileStoreError::Quota { used: 7, max: 12 })
     ));
     assert!(
-        service.file_store.has_room(&ann(), 6).is_err()
-            && service.file_store.has_room(&ann(), 5).is_ok()
+        fixture.file_store.check_quota(&ann(), 6).is_err()
+            && fixture.file_store.check_quota(&ann(), 5).is_ok()
     );
-    service.keep(&Account::ANONYMOUS, "012345").await;
+    fixture.upload(&Account::ANONYMOUS, "012345").await;
     assert_eq!(
         (
-            service.file_store.list(&ann()).len(),
-            service.on_disk().len()
+            fixture.file_store.list_uploads(&ann()).len(),
+            fixture.on_disk().len()
         ),
         (1, 3),
-        "nothing is left of what was refused"
+        "the refused upload left no file"
     );
-    service.file_store.remove(&ann(), &first.id).await.unwrap();
-    service.keep(&ann(), "012345").await;
-    service.keep(&ann(), "012345").await;
+    fixture
+        .file_store
+        .remove_upload(&ann(), &first.id)
+        .await
+        .unwrap();
+    fixture.upload(&ann(), "012345").await;
+    fixture.upload(&ann(), "012345").await;
 }
 
 #[tokio::test]
-async fn what_comes_at_once_counts_together() {
-    let service = service().await;
-    let place = service.file_store.reserve(&ann(), 10).unwrap();
+async fn concurrent_uploads_count_together() {
+    let fixture = fixture().await;
+    let reservation = fixture.file_store.reserve(&ann(), 10).unwrap();
     assert!(
-        service.file_store.has_room(&ann(), 3).is_err()
-            && service.file_store.has_room(&Account::ANONYMOUS, 3).is_ok()
+        fixture.file_store.check_quota(&ann(), 3).is_err()
+            && fixture
+                .file_store
+                .check_quota(&Account::ANONYMOUS, 3)
+                .is_ok()
     );
-    drop(place);
-    assert!(service.file_store.has_room(&ann(), 12).is_ok());
+    drop(reservation);
+    assert!(fixture.file_store.check_quota(&ann(), 12).is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn who_has_a_content_has_its_bytes_however_many_come_and_go() {
-    let service = Arc::new(service().await);
+async fn concurrent_uploads_and_removals_keep_referenced_blobs() {
+    let fixture = Arc::new(fixture().await);
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..4 {
-        let service = Arc::clone(&service);
+        let fixture = Arc::clone(&fixture);
         tasks.spawn(async move {
             for _ in 0..80 {
-                let file = service.keep(&Account::ANONYMOUS, "1").await;
-                let mut bytes = service
+                let file = fixture.upload(&Account::ANONYMOUS, "1").await;
+                let mut bytes = fixture
                     .file_store
                     .read(&file, 0..1)
                     .await
-                    .expect("nobody else removes what is ours");
+                    .expect("the blob is referenced");
                 assert_eq!(bytes.next().await.unwrap().unwrap(), "1");
                 assert!(
-                    service
+                    fixture
                         .file_store
-                        .remove(&Account::ANONYMOUS, &file.id)
+                        .remove_upload(&Account::ANONYMOUS, &file.id)
                         .await
                         .unwrap()
                 );
@@ -392,90 +426,93 @@ async fn who_has_a_content_has_its_bytes_however_many_come_and_go() {
         });
     }
     tasks.join_all().await;
-    assert_eq!(service.on_disk().len(), 0);
+    assert_eq!(fixture.on_disk().len(), 0);
 }
 
 #[tokio::test]
-async fn weights_stay_when_the_job_is_forgotten_and_go_with_their_version() {
-    let service = service().await;
-    let given = service.give("j", "0123456789").await;
-    let weights = service
+async fn weights_outlive_their_job_and_are_removed_with_their_version() {
+    let fixture = fixture().await;
+    let output = fixture.output("j", "0123456789").await;
+    let weights = fixture
         .file_store
-        .keep_weights(&ann(), &given, "me/mine:1")
+        .store_weights(&ann(), &output, "me/mine:1")
         .await
         .unwrap();
-    let again = service
+    let again = fixture
         .file_store
-        .keep_weights(&ann(), &given, "me/mine:1")
+        .store_weights(&ann(), &output, "me/mine:1")
         .await
         .unwrap();
     assert_eq!(
         (weights.id.as_str(), weights.sha256.as_str()),
-        (again.id.as_str(), given.sha256.as_str())
+        (again.id.as_str(), output.sha256.as_str())
     );
     let later = Timestamp::now() + Duration::from_secs(10_000);
-    service.file_store.sweep(later, &*service.store).await;
-    assert!(service.file_store.find(&ann(), &given.id).is_none() && service.on_disk().len() == 1);
+    fixture.file_store.sweep(later, &*fixture.store).await;
+    assert!(fixture.file_store.find(&ann(), &output.id).is_none() && fixture.on_disk().len() == 1);
     assert!(
-        service.file_store.list(&ann()).is_empty(),
-        "nobody has left them"
+        fixture.file_store.list_uploads(&ann()).is_empty(),
+        "weights are not uploads"
     );
     assert!(
-        service.file_store.has_room(&ann(), 2).is_ok()
-            && service.file_store.has_room(&ann(), 3).is_err(),
-        "they count all the same"
+        fixture.file_store.check_quota(&ann(), 2).is_ok()
+            && fixture.file_store.check_quota(&ann(), 3).is_err(),
+        "weights count towards the quota"
     );
     assert!(
-        !service
+        !fixture
             .file_store
-            .remove(&ann(), &weights.id)
+            .remove_upload(&ann(), &weights.id)
             .await
             .unwrap()
     );
     assert!(
-        service
+        fixture
             .file_store
-            .keep_weights(&ann(), &given, "me/mine:2")
+            .store_weights(&ann(), &output, "me/mine:2")
             .await
             .is_err(),
-        "the file is gone"
+        "the file was removed"
     );
 
-    let file_store = service.again().await;
+    let file_store = fixture.reopen().await;
     file_store
-        .copy(&weights, &service.folder.path().join("copy"))
+        .copy(&weights, &fixture.folder.path().join("copy"))
         .await
         .unwrap();
     file_store
         .remove_weights(|of| of == "me/mine:2")
         .await
         .unwrap();
-    assert_eq!(service.on_disk().len(), 1);
+    assert_eq!(fixture.on_disk().len(), 1);
     file_store
         .remove_weights(|of| of == "me/mine:1")
         .await
         .unwrap();
-    assert_eq!(service.on_disk().len(), 0);
+    assert_eq!(fixture.on_disk().len(), 0);
 }
 
 #[tokio::test]
-async fn a_name_in_an_output_is_a_file_of_its_own_job_only() {
-    let service = service().await;
-    let (given, left) = (
-        service.give("j", "y").await,
-        service.keep(&ann(), "x").await,
+async fn a_placeholder_resolves_only_for_its_own_job() {
+    let fixture = fixture().await;
+    let (output, upload) = (
+        fixture.output("j", "y").await,
+        fixture.upload(&ann(), "x").await,
     );
-    let named = |job: &str, text: &str| {
-        service
+    let resolve = |job: &str, text: &str| {
+        fixture
             .file_store
-            .named(&ann(), &id(job), text)
+            .resolve_weights(&ann(), &id(job), text)
             .map(|file| file.id.clone())
     };
-    assert_eq!(named("j", &name_of(&given)), Some(given.id.clone()));
-    assert_eq!(named("k", &name_of(&given)), None);
     assert_eq!(
-        named("j", &format!("https://h/v1/files/{}", left.id)),
-        Some(left.id.clone())
+        resolve("j", &placeholder_for(&output)),
+        Some(output.id.clone())
     );
-    assert_eq!(named("j", "w.bin"), None);
+    assert_eq!(resolve("k", &placeholder_for(&output)), None);
+    assert_eq!(
+        resolve("j", &format!("https://h/v1/files/{}", upload.id)),
+        Some(upload.id.clone())
+    );
+    assert_eq!(resolve("j", "w.bin"), None);
 }

@@ -17,7 +17,7 @@ use crate::random;
 /// What such a file is called until it has come.
 pub(super) const PART: &str = ".part";
 /// After so many bytes is looked again whether there is room for more. Less than what is always left alone.
-const LOOK_AGAIN: u64 = 4 * 1024 * 1024;
+const SPACE_CHECK_INTERVAL: u64 = 4 * 1024 * 1024;
 
 /// Why a file was not kept.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ pub enum FileStoreError {
 
 impl FileStoreError {
     /// What a caller is told: where files are kept and what is wrong there is the operator's business, and is logged.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn client_message(&self) -> String {
         match self {
             Self::TooLarge(_) | Self::NoSpace | Self::Quota { .. } => self.to_string(),
             Self::Io(_) | Self::Blob(_) | Self::Store(_) => {
@@ -83,33 +83,33 @@ impl From<BlobError> for FileStoreError {
 /// A file on its way in. Dropped before it is kept it leaves nothing.
 pub struct FileWriter {
     file: File,
-    place: Place,
+    partial: PartialFile,
     limit: u64,
     size: u64,
     /// When the size is this, is looked for room again.
-    look_at: u64,
+    next_space_check: u64,
     sha256: digest::Context,
     md5: Md5,
 }
 
 /// A file that has come.
-pub(super) struct Received {
-    pub(super) place: Place,
+pub(super) struct WrittenFile {
+    pub(super) partial: PartialFile,
     pub(super) size: u64,
     pub(super) sha256: String,
     pub(super) md5: String,
 }
 
 /// The name under which a file is written; what is still there in the end is removed.
-pub(super) struct Place(PathBuf);
+pub(super) struct PartialFile(PathBuf);
 
-impl Place {
+impl PartialFile {
     pub(super) fn path(&self) -> &Path {
         &self.0
     }
 }
 
-impl Drop for Place {
+impl Drop for PartialFile {
     fn drop(&mut self) {
         // Nearly always it was moved away.
         std::fs::remove_file(&self.0).ok();
@@ -124,7 +124,7 @@ impl FileWriter {
         limit: u64,
     ) -> Result<Self, FileStoreError> {
         let path = folder.join(format!("{:032x}{PART}", random::bits()));
-        need_room(folder, expected)?;
+        check_free_space(folder, expected)?;
         let file = tokio::fs::OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -134,10 +134,10 @@ impl FileWriter {
         let (sha256, md5) = (digest::Context::new(&digest::SHA256), Md5::new());
         Ok(Self {
             file,
-            place: Place(path),
+            partial: PartialFile(path),
             limit,
             size: 0,
-            look_at: LOOK_AGAIN,
+            next_space_check: SPACE_CHECK_INTERVAL,
             sha256,
             md5,
         })
@@ -149,12 +149,12 @@ impl FileWriter {
         if self.size > self.limit {
             return Err(FileStoreError::TooLarge(self.limit));
         }
-        if self.size >= self.look_at {
-            need_room(
-                self.place.path().parent().unwrap_or(Path::new(".")),
-                LOOK_AGAIN,
+        if self.size >= self.next_space_check {
+            check_free_space(
+                self.partial.path().parent().unwrap_or(Path::new(".")),
+                SPACE_CHECK_INTERVAL,
             )?;
-            self.look_at = self.size + LOOK_AGAIN;
+            self.next_space_check = self.size + SPACE_CHECK_INTERVAL;
         }
         self.sha256.update(bytes);
         self.md5.update(bytes);
@@ -167,10 +167,10 @@ impl FileWriter {
     }
 
     /// All is there.
-    pub(super) async fn end(mut self) -> Result<Received, FileStoreError> {
+    pub(super) async fn end(mut self) -> Result<WrittenFile, FileStoreError> {
         self.file.flush().await?;
-        Ok(Received {
-            place: self.place,
+        Ok(WrittenFile {
+            partial: self.partial,
             size: self.size,
             sha256: hex(self.sha256.finish().as_ref()),
             md5: hex(&self.md5.finalize()),
@@ -178,7 +178,7 @@ impl FileWriter {
     }
 }
 
-fn need_room(folder: &Path, bytes: u64) -> Result<(), FileStoreError> {
+fn check_free_space(folder: &Path, bytes: u64) -> Result<(), FileStoreError> {
     match free_space(folder) {
         Some(room) if room < bytes.max(1) => {
             tracing::warn!(room, bytes, "no space for a file: it was not taken");

@@ -53,7 +53,7 @@ impl VersionError {
     fn told(&self) -> String {
         match self {
             Self::Removed => self.to_string(),
-            Self::Storage(error) => error.told(),
+            Self::Storage(error) => error.client_message(),
         }
     }
 }

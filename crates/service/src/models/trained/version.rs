@@ -121,7 +121,7 @@ impl TrainedVersion {
     /// Where the weights are, if they are brought into this folder; or the text that they are.
     pub fn weights_path(&self, folder: &Path) -> PathBuf {
         match &self.weights {
-            Weights::File { name, .. } => folder.join(file_name::of_text(name)),
+            Weights::File { name, .. } => folder.join(file_name::from_text(name)),
             Weights::Text(text) => PathBuf::from(text),
         }
     }
@@ -180,7 +180,7 @@ impl TrainedVersions {
         let file = self.file_store.as_ref().and_then(|file_store| {
             Some((
                 file_store,
-                file_store.named(training.account, training.id, training.weights)?,
+                file_store.resolve_weights(training.account, training.id, training.weights)?,
             ))
         });
         let weights = match &file {
@@ -211,7 +211,7 @@ impl TrainedVersions {
         let mut trained = known.unwrap_or(trained).with_source_version(source_version);
         if let Some((file_store, file)) = file {
             let kept = file_store
-                .keep_weights(&trained.owner(), &file, &trained.key())
+                .store_weights(&trained.owner(), &file, &trained.key())
                 .await?;
             trained.weights = Weights::File {
                 id: kept.id.clone(),

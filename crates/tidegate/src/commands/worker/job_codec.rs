@@ -40,7 +40,7 @@ impl JobCodec for ModelJobCodec {
     async fn decode(&self, job: &Job) -> Result<DecodedJob, String> {
         let prepared = self
             .job_io
-            .carry_in(self.executor.schema(), &job.input())
+            .prepare_input(self.executor.schema(), &job.input())
             .await?;
         let context = BTreeMap::from([(OTHER_FIELDS.to_owned(), other_fields(job))]);
         Ok(DecodedJob {
@@ -57,7 +57,7 @@ impl JobCodec for ModelJobCodec {
         value: OutputValue,
         scratch: &Path,
     ) -> Result<Bytes, String> {
-        self.job_io.carry_out(id, value, scratch).await
+        self.job_io.collect_output(id, value, scratch).await
     }
 
     fn progress(&self, metric: &Metric) -> Option<Bytes> {
