@@ -74,8 +74,8 @@ impl ReplicateSetup {
 
     /// The configuration of the API. With a data directory, the server has a webhook secret from now
     /// on, and signs webhooks with it.
-    pub(crate) async fn into_config(
-        self,
+    pub(crate) async fn config(
+        &self,
         args: &ServeArgs,
         own_url: &str,
         webhook_secrets: WebhookSecrets,
@@ -88,13 +88,13 @@ impl ReplicateSetup {
         Ok(replicate::Config {
             max_body: args.max_body,
             body_timeout: args.body_timeout,
-            public_url: self.public_url,
+            public_url: self.public_url.clone(),
             own_url: Url::parse(own_url).context("the address of the server is not a URL")?,
-            renderer: self.renderer,
+            renderer: self.renderer.clone(),
             webhook_secrets,
-            documents: self.documents,
+            documents: Arc::clone(&self.documents),
             limits: RateLimits::new(args.rate_limit_create, args.rate_limit),
-            files: self.files.map(|(_, links)| links),
+            files: self.files.as_ref().map(|(_, links)| Arc::clone(links)),
         })
     }
 }

@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn mistakes_in_a_list_name_the_position_and_never_show_a_token() {
-        for (text, place, what) in [
+        for (text, position, problem) in [
             (format!("{ONE}:a,{TWO}"), 2, "`token:account`"),
             (format!("{ONE}:a:root"), 1, "`token:account`"),
             (format!("{ONE}:a:admin:x"), 1, "`token:account`"),
@@ -265,7 +265,7 @@ mod tests {
         ] {
             let error = list(&text).unwrap_err();
             assert!(
-                error.contains(&format!("entry {place} of")) && error.contains(what),
+                error.contains(&format!("entry {position} of")) && error.contains(problem),
                 "{text}: {error}"
             );
             assert!(!error.contains(ONE) && !error.contains(TWO), "{error}");

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use jiff::Timestamp;
-use tidegate_core::JobKind;
 use tidegate_core::record::Target;
 use tidegate_core::store::{Documents, Store};
+use tidegate_core::{JobKind, chain};
 use tidegate_http::replicate::{PredictionRenderer, RenderAborted};
 use tidegate_http::runpod::platform::{
     self as api, Batches, Endpoint, EndpointFactory, EndpointLimits, EndpointRegistry,
@@ -71,19 +71,14 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
     let batches = resume_batches(&endpoints, documents.clone()).await?;
     let stream_cursors = restore_cursors(documents.as_deref()).await?;
 
-    let config = api::Config {
-        max_body: args.max_body,
-        body_timeout: BODY_TIMEOUT,
-        worker_keys: worker_keys(&server, documents.as_deref()).await?,
-        base_url: base_url(args, &server),
-        limits: if args.cloud_limits {
-            EndpointLimits::cloud()
-        } else {
-            EndpointLimits::default()
-        },
-        batches: batches.clone(),
-        stream_cursors: stream_cursors.clone(),
-    };
+    let config = api_config(
+        args,
+        &server,
+        documents.as_deref(),
+        &batches,
+        &stream_cursors,
+    )
+    .await?;
     log_start(&server, &endpoints);
     let services = models.clone();
     let mut server = server.start(
@@ -107,11 +102,7 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
         return Ok(code);
     }
     server.finish_responses(LAST_RESPONSES).await;
-    if let Some(documents) = &documents
-        && let Err(error) = stream_cursors.save(&**documents).await
-    {
-        tracing::warn!(error = %tidegate_core::chain(&error), "failed to save stream cursors; clients will read streams from the start");
-    }
+    save_cursors(&stream_cursors, documents.as_deref()).await;
     Ok(ExitCode::from(cause.exit_code()))
 }
 
@@ -164,6 +155,36 @@ async fn restore_cursors(documents: Option<&dyn Documents>) -> anyhow::Result<St
             .context("failed to read the stream cursors of the previous run")?;
     }
     Ok(cursors)
+}
+
+async fn api_config(
+    args: &PlatformArgs,
+    server: &ListeningServer,
+    documents: Option<&dyn Documents>,
+    batches: &Batches,
+    stream_cursors: &StreamCursors,
+) -> anyhow::Result<api::Config> {
+    Ok(api::Config {
+        max_body: args.max_body,
+        body_timeout: BODY_TIMEOUT,
+        worker_keys: worker_keys(server, documents).await?,
+        base_url: base_url(args, server),
+        limits: if args.cloud_limits {
+            EndpointLimits::cloud()
+        } else {
+            EndpointLimits::default()
+        },
+        batches: batches.clone(),
+        stream_cursors: stream_cursors.clone(),
+    })
+}
+
+async fn save_cursors(cursors: &StreamCursors, documents: Option<&dyn Documents>) {
+    if let Some(documents) = documents
+        && let Err(error) = cursors.save(documents).await
+    {
+        tracing::warn!(error = %chain(&error), "failed to save stream cursors; clients will read streams from the start");
+    }
 }
 
 /// The keys that workers authenticate with, if the server has tokens.

@@ -30,7 +30,7 @@ use crate::models::{LoadPolicy, ModelLoader, ModelWatcher, ServeTarget};
 use crate::reload::Reload;
 use crate::replicate_setup::ReplicateSetup;
 use crate::shutdown::{self, Sigterm};
-use crate::startup::{self, Startup};
+use crate::startup::{self, ListeningServer, Startup};
 use crate::usage_error::UsageError;
 use crate::{build_info, data_dir, run_as};
 
@@ -52,47 +52,19 @@ pub(crate) async fn serve(
     let heartbeat = Heartbeat::from_env(single.as_ref())?;
     let (startup, reload_requested) = read_settings(args, env)?;
     let server = startup.listen(&args.listen).await?;
-
-    let data = data_dir::open(
-        args.data_dir.as_ref(),
-        data_dir_key(args, &target, single.as_ref()),
-        args.listen.port,
-    )?;
-    let replicate = ReplicateSetup::open(args, data.as_ref()).await?;
-    let (file_store, store) = (replicate.file_store(), data.map(|data| data.store));
-    let webhook_secrets = server.webhook_secrets.clone();
-    let config = model_config(args, webhook_secrets.clone(), &replicate, store.clone())?;
-    let factory = ModelFactory::new(&args.model, env, config)?;
-    let models = ModelRegistry::new(factory.lookup_service()?);
-    let banner = Arc::new(Banner::new(&models, &server, single.is_none()));
-    let _reset = BannerReset(Arc::clone(&banner));
-    let display = StartupDisplay {
-        mode: args.progress,
-        format,
-        children: args.workers.into(),
-        banner,
-    };
-    let loader = model_loader(args, target, factory, &models, &replicate, display.clone());
-    let found = loader.discover()?;
-    display.announce(single.as_ref(), &found, &server.url);
-    loader.load_all(found).await?;
-    loader.load_trained().await?;
-    startup::resume_jobs(&models).await?;
+    let served = load_models(args, env, format, &server, target, single).await?;
+    startup::resume_jobs(&served.models).await?;
 
     let shutdown_requested = CancellationToken::new();
-    let replicate = replicate
-        .into_config(args, &server.url, webhook_secrets)
-        .await?;
-    let cog = cog_config(args, env, replicate.cross_api());
-    let routes = cog_routes(
-        args,
-        env,
-        single.as_ref(),
-        &models,
-        cog,
-        &shutdown_requested,
-    )
-    .merge(replicate::routes(models.clone(), replicate));
+    let (models, loader, store) = (served.models.clone(), served.loader.clone(), &served.store);
+    let background = async {
+        tokio::join!(
+            file_upkeep(served.replicate.file_store(), store.clone()),
+            ModelWatcher::new(reload_requested, args.watch).run(&loader),
+            Heartbeat::run(heartbeat),
+        );
+    };
+    let routes = routes(args, env, &server, &served, &shutdown_requested).await?;
     let services = models.clone();
     let mut server = server.start(
         routes,
@@ -100,18 +72,62 @@ pub(crate) async fn serve(
         Arc::new(move || services.services()),
         store.as_ref().map(|store| store.meter()),
     );
-    let background = async {
-        tokio::join!(
-            file_upkeep(file_store, store),
-            ModelWatcher::new(reload_requested, args.watch).run(&loader),
-            Heartbeat::run(heartbeat),
-        );
-    };
     let cause = server.until_shutdown(background, &shutdown_requested).await;
     let forced = server
         .drain(async |http| shutdown::drain(&models, args.drain_timeout, http).await)
         .await;
     Ok(forced.unwrap_or_else(|| ExitCode::from(cause.exit_code())))
+}
+
+/// The models of the server, and what they share.
+struct ServedModels {
+    models: ModelRegistry,
+    loader: Arc<ModelLoader>,
+    replicate: ReplicateSetup,
+    store: Option<Arc<SqliteStore>>,
+    /// The model, if there is only one.
+    single: Option<ModelSource>,
+    _banner_reset: BannerReset,
+}
+
+/// Opens the data directory, and starts to load the models.
+async fn load_models(
+    args: &ServeArgs,
+    env: &CogEnv,
+    format: LogFormat,
+    server: &ListeningServer,
+    target: ServeTarget,
+    single: Option<ModelSource>,
+) -> anyhow::Result<ServedModels> {
+    let key = data_dir_key(args, &target, single.as_ref());
+    let data = data_dir::open(args.data_dir.as_ref(), key, args.listen.port)?;
+    let replicate = ReplicateSetup::open(args, data.as_ref()).await?;
+    let store = data.map(|data| data.store);
+    let webhook_secrets = server.webhook_secrets.clone();
+    let config = model_config(args, webhook_secrets, &replicate, store.clone())?;
+    let factory = ModelFactory::new(&args.model, env, config)?;
+    let models = ModelRegistry::new(factory.lookup_service()?);
+    let banner = Arc::new(Banner::new(&models, server, single.is_none()));
+    let display = StartupDisplay {
+        mode: args.progress,
+        format,
+        children: args.workers.into(),
+        banner: Arc::clone(&banner),
+    };
+    let loader = model_loader(args, target, factory, &models, &replicate, display.clone());
+    let served = ServedModels {
+        models,
+        loader,
+        replicate,
+        store,
+        single,
+        _banner_reset: BannerReset(banner),
+    };
+    let found = served.loader.discover()?;
+    display.announce(served.single.as_ref(), &found, &server.url);
+    served.loader.load_all(found).await?;
+    served.loader.load_trained().await?;
+    Ok(served)
 }
 
 /// Refuses flags that describe one model if there are several.
@@ -283,24 +299,30 @@ fn resource_limits(args: &ServeArgs, replicate: &ReplicateSetup) -> ResourceLimi
     }
 }
 
-/// The routes of Cog's API and, for a script, of Runpod's local API.
-fn cog_routes(
+/// The routes of Cog's and Replicate's API and, for a script, of Runpod's local API.
+async fn routes(
     args: &ServeArgs,
     env: &CogEnv,
-    single: Option<&ModelSource>,
-    models: &ModelRegistry,
-    config: cog::Config,
+    server: &ListeningServer,
+    served: &ServedModels,
     shutdown: &CancellationToken,
-) -> Router {
-    let (Some(source), Some(model)) = (single, models.all().pop()) else {
-        return cog::multi_model_routes(models.clone(), config, shutdown.clone());
+) -> anyhow::Result<Router> {
+    let models = served.models.clone();
+    let replicate = served
+        .replicate
+        .config(args, &server.url, server.webhook_secrets.clone())
+        .await?;
+    let cog = cog_config(args, env, replicate.cross_api());
+    let replicate_routes = replicate::routes(models.clone(), replicate);
+    let (Some(source), Some(model)) = (&served.single, models.all().pop()) else {
+        return Ok(cog::multi_model_routes(models, cog, shutdown.clone()).merge(replicate_routes));
     };
-    let routes = cog::routes(Arc::clone(&model), config, shutdown.clone());
-    if source.is_script() {
+    let routes = cog::routes(Arc::clone(&model), cog, shutdown.clone()).merge(replicate_routes);
+    Ok(if source.is_script() {
         routes.merge(runpod::local::routes(model, handler_config(args, env)))
     } else {
         routes
-    }
+    })
 }
 
 fn cog_config(args: &ServeArgs, env: &CogEnv, cross_api: CrossApiRenderer) -> cog::Config {

@@ -61,23 +61,23 @@ impl ModelLoader {
 
     async fn update_locked(&self, source: &str) {
         let current = self.models.get(source).map(|model| model.current());
-        for tuned in self
+        for model in self
             .models
             .trained_models()
             .into_iter()
             .rev()
-            .filter(|tuned| tuned.version.source == source)
+            .filter(|model| model.version.source == source)
         {
             match &current {
                 Some(current)
-                    if tuned.current().is_some()
-                        && tuned.version.id()
-                            == tuned.version.id_with_source_version(current.id()) => {}
+                    if model.current().is_some()
+                        && model.version.id()
+                            == model.version.id_with_source_version(current.id()) => {}
                 Some(current) => {
-                    self.offer_trained(tuned.version.with_source_version(current.id()), current)
+                    self.offer_trained(model.version.with_source_version(current.id()), current)
                         .await
                 }
-                None => self.models.offer_trained_model(tuned.version.clone(), None),
+                None => self.models.offer_trained_model(model.version.clone(), None),
             }
         }
     }
@@ -152,7 +152,7 @@ impl ModelLoader {
             self.models
                 .trained_models_of(model)
                 .iter()
-                .find_map(|tuned| tuned.jobs())
+                .find_map(|model| model.jobs())
         })
     }
 
@@ -206,13 +206,13 @@ impl VersionMaker for ModelLoader {
             .models
             .trained_models()
             .into_iter()
-            .find(|tuned| tuned.version.has_or_had_id(&training.target.version));
+            .find(|model| model.version.has_or_had_id(&training.target.version));
         if before.is_none() && self.models.was_removed(&training.target.version) {
             return Err(VersionError::Removed);
         }
         let source = before.map_or_else(
             || training.target.model.clone(),
-            |tuned| tuned.version.source.clone(),
+            |model| model.version.source.clone(),
         );
         let current = self.models.get(&source).map(|model| model.current());
         let source_version = current
@@ -226,11 +226,11 @@ impl VersionMaker for ModelLoader {
             return Ok(None);
         };
         // The server may have died after it made a version of this training and before it reported it.
-        for tuned in self.models.trained_models() {
-            if tuned.version.is_result_of(training.account, training.id)
-                && tuned.version.key() != trained.key()
+        for model in self.models.trained_models() {
+            if model.version.is_result_of(training.account, training.id)
+                && model.version.key() != trained.key()
             {
-                self.remove(&tuned.version).await?;
+                self.remove(&model.version).await?;
             }
         }
         match &current {

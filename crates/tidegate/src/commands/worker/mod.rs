@@ -213,9 +213,9 @@ async fn report_setup_failure(reason: &str, mode: WorkerMode) -> ExitCode {
 
 /// The name and the message of the fitness check that failed.
 fn failed_check(reason: &str) -> Option<(&str, &str)> {
-    let (_, said) = reason.rsplit_once("the fitness check `")?;
-    let (check, said) = said.split_once("` says ")?;
-    Some((check, said.trim()))
+    let (_, rest) = reason.rsplit_once("the fitness check `")?;
+    let (check, message) = rest.split_once("` says ")?;
+    Some((check, message.trim()))
 }
 
 async fn wait_until_ready(runtime: &Runtime) -> Result<(), String> {
