@@ -57,13 +57,13 @@ pub(crate) async fn serve(
 
     let shutdown_requested = CancellationToken::new();
     let (models, loader, store) = (served.models.clone(), served.loader.clone(), &served.store);
-    let background = async {
+    let background = Box::pin(async {
         tokio::join!(
             file_upkeep(served.replicate.file_store(), store.clone()),
             ModelWatcher::new(reload_requested, args.watch).run(&loader),
             Heartbeat::run(heartbeat),
         );
-    };
+    });
     let routes = routes(args, env, &server, &served, &shutdown_requested).await?;
     let services = models.clone();
     let mut server = server.start(
