@@ -8,9 +8,9 @@ MIB = 1024 * 1024
 LOGS_KEPT = 16 * MIB
 
 FLOODS = {
-    "64 MiB in lines": ("lines", 64, "the rest of the logs was left out"),
+    "64 MiB in lines": ("lines", 64, "logs truncated"),
     "one line of 32 MiB": ("line", 32, "line truncated"),
-    "1 GiB in long lines": ("blocks", 1024, "the rest of the logs was left out"),
+    "1 GiB in long lines": ("blocks", 1024, "logs truncated"),
 }
 
 

@@ -1,4 +1,5 @@
-//! Fuzz targets: see `docs/fuzzing.md`. Those for private things are beside them.
+//! Fuzz targets, see `docs/fuzzing.md`. Targets for private items are in the modules of those
+//! items.
 
 use bytes::Bytes;
 
@@ -6,9 +7,10 @@ pub use crate::files::fuzz::{data_uri, file_name, splice_files};
 pub use crate::input::fuzz::input;
 use crate::stream::{History, StartPosition, StreamBatch, StreamEvent};
 
-/// Readers of a job's history get every event after their place, or are told how many they miss.
+/// Readers of a job's history get every event after their cursor, or the number of missed events.
 ///
-/// The first byte is how many events are kept; the others are events, or readers who come and go.
+/// The first byte is the capacity of the history; each other byte pushes an event, or adds or
+/// removes a reader.
 pub fn history(input: &[u8]) {
     let Some((capacity, steps)) = input.split_first() else {
         return;
@@ -36,7 +38,7 @@ pub fn history(input: &[u8]) {
         ] {
             check_reader(&history, cursor, pushed);
         }
-        match history.entry(false) {
+        match history.start_position(false) {
             StartPosition::At(0) => check_reader(&history, 0, pushed),
             StartPosition::At(at) => assert_eq!((at, capacity), (pushed, 0)),
             StartPosition::Truncated(missing) => assert_eq!(missing, pushed - capacity),
@@ -46,10 +48,10 @@ pub fn history(input: &[u8]) {
 
 fn check_reader(history: &History, cursor: usize, pushed: usize) {
     match history.after(cursor) {
-        None => assert_eq!(cursor, pushed, "there is more to read"),
+        None => assert_eq!(cursor, pushed, "unread events are left"),
         Some(StreamBatch::Lagged(missed)) => assert!(
             missed > 0 && cursor + missed <= pushed,
-            "{missed} are not missing"
+            "{missed} events cannot be missing"
         ),
         Some(StreamBatch::Events(events)) => {
             let seen = events.iter().map(|event| {
@@ -59,7 +61,10 @@ fn check_reader(history: &History, cursor: usize, pushed: usize) {
                     usize::MAX
                 }
             });
-            assert!(seen.eq(cursor..pushed), "not all events, or not in order");
+            assert!(
+                seen.eq(cursor..pushed),
+                "events are missing or out of order"
+            );
         }
     }
 }
@@ -69,27 +74,27 @@ mod tests {
     use tidegate_fuzzing::short_run;
 
     #[test]
-    fn data_uris_hold_for_made_inputs() {
+    fn data_uri_holds_for_generated_inputs() {
         short_run("data_uri", super::data_uri);
     }
 
     #[test]
-    fn file_names_hold_for_made_inputs() {
+    fn file_name_holds_for_generated_inputs() {
         short_run("file_name", super::file_name);
     }
 
     #[test]
-    fn splicing_files_holds_for_made_inputs() {
+    fn splice_files_holds_for_generated_inputs() {
         short_run("splice_files", super::splice_files);
     }
 
     #[test]
-    fn inputs_hold_for_made_inputs() {
+    fn input_holds_for_generated_inputs() {
         short_run("input", super::input);
     }
 
     #[test]
-    fn histories_hold_for_made_inputs() {
+    fn history_holds_for_generated_inputs() {
         short_run("history", super::history);
     }
 }

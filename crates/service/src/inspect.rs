@@ -1,4 +1,5 @@
-//! What an operator sees of the desk: who waits, who works, what was counted. Nothing here changes a job.
+//! Read access for operators and APIs: metrics, the queue, the model's processes, and lookups of
+//! jobs. Nothing here changes a job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,23 +15,23 @@ use crate::job::Job;
 use crate::job_service::JobService;
 use crate::metrics::JobMetrics;
 
-/// The jobs of a desk that are not over.
+/// The jobs of one model that have not ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueueStatus {
-    /// All of them.
+    /// The jobs of all accounts.
     pub total: QueueCounts,
-    /// Those of each account that has some.
+    /// The jobs by account; accounts without jobs are absent.
     pub accounts: BTreeMap<Account, QueueCounts>,
 }
 
-/// Jobs that are not over.
+/// The number of jobs that have not ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueCounts {
-    /// How many wait for a slot.
+    /// The number of jobs that wait for a slot.
     pub waiting: usize,
-    /// How many have one.
+    /// The number of jobs that have a slot.
     pub running: usize,
-    /// When the oldest of those that wait was accepted.
+    /// When the oldest waiting job was accepted.
     pub oldest_waiting_since: Option<Timestamp>,
 }
 
@@ -49,32 +50,32 @@ impl QueueCounts {
 }
 
 impl JobService {
-    /// What was counted.
+    /// The metrics of this model.
     pub fn metrics(&self) -> &JobMetrics {
         &self.model.metrics
     }
 
-    /// Counts a request that a face has refused in our name before it came to us.
+    /// Counts a request that an API refused before it called `submit`.
     pub fn count_refusal(&self, api: Api, refusal: &Refusal) {
         self.model.metrics.refused(api, refusal);
     }
 
-    /// Who works on the jobs.
+    /// The status of the pool that runs the jobs.
     pub fn pool_status(&self) -> PoolStatus {
         self.model.executor.pool_status()
     }
 
-    /// How the model is, without asking its own health check.
+    /// The health of the model, without running its own health check.
     pub fn report(&self) -> HealthReport {
         self.model.executor.report()
     }
 
-    /// How many webhooks wait to be sent again.
+    /// The number of webhooks that wait for another attempt.
     pub fn pending_webhook_retries(&self) -> usize {
         self.model.senders.retry_buffer.len()
     }
 
-    /// Who waits and who runs.
+    /// Counts the waiting and running jobs of this model.
     pub fn queue(&self) -> QueueStatus {
         let mut queue = QueueStatus::default();
         for job in self.shared().registry.all() {
@@ -91,31 +92,31 @@ impl JobService {
         queue
     }
 
-    /// The wanted jobs that are in memory: those that are not over, and some that are.
-    pub fn list_in_memory(&self, wanted: &JobFilter) -> Vec<JobSummary> {
+    /// The matching jobs in memory: all that have not ended, and some that have.
+    pub fn list_in_memory(&self, filter: &JobFilter) -> Vec<JobSummary> {
         self.shared()
             .registry
             .all()
             .iter()
             .map(|job| job.summary())
-            .filter(|brief| wanted.matches(brief))
+            .filter(|summary| filter.matches(summary))
             .collect()
     }
 
-    /// The wanted jobs that are written down, newest first. All desks of a server have one store.
-    pub async fn list_recorded(&self, wanted: &JobFilter) -> Result<Vec<JobSummary>, StoreError> {
+    /// The matching jobs in the store, newest first. All models of a server share one store.
+    pub async fn list_recorded(&self, filter: &JobFilter) -> Result<Vec<JobSummary>, StoreError> {
         match self.store() {
-            Some(store) => store.recent(wanted.clone()).await,
+            Some(store) => store.recent(filter.clone()).await,
             None => Ok(Vec::new()),
         }
     }
 
-    /// A job that is in memory, over or not; its input may be elsewhere.
+    /// A job in memory, ended or not. Its input may be only in the store.
     pub fn get_in_memory(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
         self.shared().registry.get(account, id)
     }
 
-    /// A job, over or not, in memory or written down.
+    /// A job in memory or in the store, ended or not.
     pub async fn find(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
         if let Some(job) = self.shared().registry.get(account, id) {
             return Some(self.with_input(job).await);
@@ -123,7 +124,7 @@ impl JobService {
         match self.store()?.get(account, id).await {
             Ok(record) => record.map(|record| Arc::new(Job::restored(record))),
             Err(error) => {
-                tracing::error!(job = %id, error = %chain(&error), "a job could not be looked up");
+                tracing::error!(job = %id, error = %chain(&error), "failed to look up job");
                 None
             }
         }

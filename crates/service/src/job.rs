@@ -1,4 +1,5 @@
-//! One job and its state. The tracker writes it; everybody else reads it or waits for it.
+//! One job and its state. The tracker is the only writer; all other tasks read it or wait for a
+//! change.
 
 mod input;
 mod restored;
@@ -25,25 +26,26 @@ use crate::stream::{History, MAX_READERS, StreamBatch, StreamEvent, StreamReader
 
 pub(crate) use transitions::JobEnd;
 
-/// Logs of one job end here, with a notice.
+/// The most bytes of logs that are kept per job. A notice marks where the logs were truncated.
 const MAX_LOGS: usize = 16 * 1024 * 1024;
-/// Notes of the model about one job; what comes after is left out.
+/// The most metric values that are recorded per job; later ones are ignored. Replacing a value does
+/// not count.
 const MAX_METRICS: usize = 10_000;
-/// How long a job took, among the notes of the model about it.
+/// The key of the run time among a job's metrics.
 pub(crate) const PREDICT_TIME: &str = "predict_time";
-/// What keeping one value costs beside its bytes.
+/// The memory overhead of one output value, in bytes, beside its content.
 const VALUE_OVERHEAD: usize = 64;
 
-/// One job, in the hands of somebody. All who have it share what is known about it, but for the input: that of a job
-/// that waits may be in the store only, and whoever needs it has a `Job` of their own with it (`job/input.rs`).
+/// A handle to one job. All handles share the state but not the input: the input of a waiting job
+/// may be in the store only, and code that needs it creates a handle that has it (`job/input.rs`).
 pub struct Job {
-    /// The checked input as it went to the model, if it is at hand.
+    /// The validated input as the model receives it; `None` when it is only in the store.
     input: Option<Bytes>,
-    live: Arc<Live>,
+    inner: Arc<Inner>,
 }
 
-/// What is known about a job besides its input.
-struct Live {
+/// The part of a job that all handles share: everything but the input.
+struct Inner {
     account: Account,
     id: JobId,
     kind: JobKind,
@@ -55,12 +57,12 @@ struct Live {
     deadline: Option<Timestamp>,
     hook: Option<Arc<WebhookSpec>>,
     data_removed: bool,
-    born: Instant,
-    /// The most that it may give, in bytes.
+    created: Instant,
+    /// The most bytes of output.
     max_output: usize,
-    /// Asks the tracker to stop the job.
+    /// Tells the tracker to stop the job.
     cancel: CancellationToken,
-    /// Made for those who read its stream: canceled when the last of them leaves.
+    /// Whether the job exists for its stream readers: it is canceled when the last one disconnects.
     for_readers: bool,
     state: Mutex<State>,
     changed: Notify,
@@ -72,51 +74,51 @@ struct State {
     completed_at: Option<Timestamp>,
     output: Vec<Bytes>,
     output_bytes: usize,
-    /// Whether the output is the one returned value and not a list of yielded ones.
+    /// Whether the output is one returned value and not a list of yielded values.
     returned: bool,
-    /// Whether the values became one text when the job was written down.
+    /// Whether the values were joined into one JSON text when the job was stored.
     joined: bool,
     logs: String,
     logs_full: bool,
     metrics: Map<String, Value>,
-    /// What is known about the remote worker that runs it.
+    /// Facts about the remote worker that runs the job.
     remote: Option<Box<RemoteFacts>>,
     metrics_count: usize,
     predict_time: Option<f64>,
     error: Option<String>,
-    /// Somebody was told that it stops.
+    /// Whether a client was promised that the job stops.
     cancel_requested: bool,
-    /// How it ends is decided, and being written down: nothing changes that any more.
+    /// Whether the final status is decided and being stored: a later cancel has no effect.
     end_decided: bool,
     history: Option<History>,
 }
 
-/// A job has given more than it may.
+/// The output of a job exceeds the limit.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the output has more than the {limit} bytes that one job may give; the limit is --max-output"
+    "the output is larger than the limit of {limit} bytes per job; raise it with `--max-output`"
 )]
 pub(crate) struct OutputTooLarge {
     limit: usize,
 }
 
-/// What a new job is made of.
+/// The arguments of [`Job::new`].
 pub(crate) struct NewJob {
     pub(crate) account: Account,
     pub(crate) id: JobId,
     pub(crate) kind: JobKind,
-    /// By which API it came.
+    /// The API that accepted the job.
     pub(crate) api: Api,
     pub(crate) policies: JobPolicies,
     pub(crate) target: Arc<Target>,
     pub(crate) input: Bytes,
     pub(crate) secrets: Vec<String>,
-    /// When it was accepted, by this server or one before it.
+    /// When it was accepted, by this server or by a previous run.
     pub(crate) created_at: Timestamp,
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) hook: Option<Arc<WebhookSpec>>,
     pub(crate) for_readers: bool,
-    /// How many events are kept for late readers; `None` for models that do not stream.
+    /// The number of events that are kept for late readers; `None` for models that do not stream.
     pub(crate) history: Option<usize>,
     pub(crate) max_output: usize,
 }
@@ -142,7 +144,7 @@ impl Job {
             end_decided: false,
             history: new.history.map(History::new),
         };
-        let live = Live {
+        let inner = Inner {
             account: new.account,
             id: new.id,
             kind: new.kind,
@@ -154,7 +156,7 @@ impl Job {
             deadline: new.deadline,
             hook: new.hook,
             data_removed: false,
-            born: Instant::now(),
+            created: Instant::now(),
             max_output: new.max_output,
             cancel: CancellationToken::new(),
             for_readers: new.for_readers,
@@ -163,143 +165,144 @@ impl Job {
         };
         Self {
             input: Some(new.input),
-            live: Arc::new(live),
+            inner: Arc::new(inner),
         }
     }
 
-    /// Whose it is.
+    /// The account that owns the job.
     pub fn account(&self) -> &Account {
-        &self.live.account
+        &self.inner.account
     }
 
-    /// Its id, unique within its account.
+    /// The id, unique within the account.
     pub fn id(&self) -> &JobId {
-        &self.live.id
+        &self.inner.id
     }
 
-    /// Which function it is for.
+    /// The function of the model that it calls.
     pub fn kind(&self) -> JobKind {
-        self.live.kind
+        self.inner.kind
     }
 
-    /// Which model it is for.
+    /// The model and version that run it.
     pub(crate) fn target(&self) -> &Target {
-        &self.live.target
+        &self.inner.target
     }
 
-    /// The API that accepted it.
+    /// The API that accepted the job.
     pub(crate) fn api(&self) -> Api {
-        self.live.api
+        self.inner.api
     }
 
-    /// How it is treated where the APIs differ.
+    /// The policies that differ between the APIs.
     pub(crate) fn policies(&self) -> JobPolicies {
-        self.live.policies
+        self.inner.policies
     }
 
-    /// After this moment nobody wants it any more.
+    /// When the job is aborted or canceled if it has not ended.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
-        self.live.deadline
+        self.inner.deadline
     }
 
-    /// Who is told about it.
+    /// The receiver of its webhooks.
     pub(crate) fn hook(&self) -> Option<&WebhookSpec> {
-        self.live.hook.as_deref()
+        self.inner.hook.as_deref()
     }
 
     /// When it was accepted.
     pub(crate) fn created_at(&self) -> Timestamp {
-        self.live.created_at
+        self.inner.created_at
     }
 
-    /// Where it is in its life.
+    /// The current status.
     pub fn status(&self) -> Status {
         self.with(|state| state.status)
     }
 
-    /// The job in a few words.
+    /// The summary that lists of jobs show.
     pub fn summary(&self) -> JobSummary {
         let (status, started_at, completed_at) =
             self.with(|state| (state.status, state.started_at, state.completed_at));
         JobSummary {
-            id: self.live.id.clone(),
-            account: self.live.account.clone(),
-            kind: self.live.kind,
-            target: (*self.live.target).clone(),
-            api: self.live.api,
+            id: self.inner.id.clone(),
+            account: self.inner.account.clone(),
+            kind: self.inner.kind,
+            target: (*self.inner.target).clone(),
+            api: self.inner.api,
             status,
-            created_at: self.live.created_at,
+            created_at: self.inner.created_at,
             started_at,
             completed_at,
         }
     }
 
-    /// The job as it is now.
+    /// The current state of the job.
     pub fn snapshot(&self) -> Snapshot {
-        self.with(|state| self.picture(state, state.output.len(), state.logs.len()))
+        self.with(|state| self.snapshot_of(state, state.output.len(), state.logs.len()))
     }
 
-    /// The job as it was when it had given this many values and printed this many bytes.
+    /// The state of the job when it had this many output values and bytes of logs.
     pub(crate) fn snapshot_at(&self, outputs: usize, logs: usize) -> Snapshot {
         self.with(|state| {
-            let mut then = self.picture(state, outputs, logs);
+            let mut snapshot = self.snapshot_of(state, outputs, logs);
             let is_ended = state.status.is_terminal();
             planted!(EarlyEnd, let is_ended = is_ended && outputs != 1);
             if is_ended {
-                then.status = Status::Processing;
-                then.predict_time = None;
-                then.error = None;
-                then.output = self.output_in(state, outputs, Status::Processing);
+                snapshot.status = Status::Processing;
+                snapshot.predict_time = None;
+                snapshot.error = None;
+                snapshot.output = self.output_json(state, outputs, Status::Processing);
             }
-            then
+            snapshot
         })
     }
 
-    /// Asks the job to stop. Says whether there was something to stop.
+    /// Requests that the job stops. Returns `false` if it has ended or its end is decided.
     pub(crate) fn cancel(&self) -> bool {
         let running = self.with(|state| {
             state.cancel_requested |= !state.end_decided;
             !state.end_decided && !state.status.is_terminal()
         });
-        self.live.cancel.cancel();
+        self.inner.cancel.cancel();
         running
     }
 
     pub(crate) fn cancel_token(&self) -> &CancellationToken {
-        &self.live.cancel
+        &self.inner.cancel
     }
 
-    /// Waits until the job is over.
+    /// Waits until the job has ended.
     pub async fn ended(&self) {
-        self.until(|state| state.status.is_terminal().then_some(()))
+        self.wait_for(|state| state.status.is_terminal().then_some(()))
             .await;
     }
 
-    /// What has come beyond what was seen; waits for something, or for the end.
+    /// Waits for output or logs after `seen`, or for the end.
     pub async fn progress(&self, seen: ReadPosition) -> OutputDelta {
-        self.until(|state| state.progress(seen)).await
+        self.wait_for(|state| state.progress(seen)).await
     }
 
     /// Waits for the events after `cursor`.
     pub(crate) async fn events_after(&self, cursor: usize) -> StreamBatch {
-        self.until(|state| state.history.as_ref()?.after(cursor))
+        self.wait_for(|state| state.history.as_ref()?.after(cursor))
             .await
     }
 
-    /// Follows the job. A job without history shows nothing until its end.
+    /// Subscribes to the events of the job. The reader of a job without history receives events
+    /// from now on.
     pub fn follow(self: &Arc<Self>) -> Result<StreamReader, StreamRefusal> {
-        let entry = self.with(|state| {
+        let start = self.with(|state| {
             let history = state.history.get_or_insert_with(|| History::new(0));
             if history.readers >= MAX_READERS {
                 return Err(StreamRefusal::TooManyReaders);
             }
             history.readers += 1;
-            Ok(history.entry(state.status.is_terminal()))
+            Ok(history.start_position(state.status.is_terminal()))
         })?;
-        Ok(StreamReader::new(Arc::clone(self), entry))
+        Ok(StreamReader::new(Arc::clone(self), start))
     }
 
-    pub(crate) fn reader_left(&self) {
+    pub(crate) fn reader_dropped(&self) {
         let last = self.with(|state| {
             let Some(history) = &mut state.history else {
                 return false;
@@ -307,17 +310,17 @@ impl Job {
             history.readers -= 1;
             history.readers == 0 && !state.status.is_terminal()
         });
-        if last && self.live.for_readers {
-            self.live.cancel.cancel();
+        if last && self.inner.for_readers {
+            self.inner.cancel.cancel();
         }
     }
 
-    async fn until<T>(&self, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
+    async fn wait_for<T>(&self, mut condition: impl FnMut(&mut State) -> Option<T>) -> T {
         loop {
-            let changed = self.live.changed.notified();
+            let changed = self.inner.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if let Some(found) = self.with(&mut look) {
+            if let Some(found) = self.with(&mut condition) {
                 return found;
             }
             changed.await;
@@ -326,49 +329,50 @@ impl Job {
 
     fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         f(&mut self
-            .live
+            .inner
             .state
             .lock()
             .unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn picture(&self, state: &State, outputs: usize, logs: usize) -> Snapshot {
+    fn snapshot_of(&self, state: &State, outputs: usize, logs: usize) -> Snapshot {
         Snapshot {
-            id: self.live.id.clone(),
-            account: self.live.account.clone(),
-            target: Arc::clone(&self.live.target),
-            kind: self.live.kind,
+            id: self.inner.id.clone(),
+            account: self.inner.account.clone(),
+            target: Arc::clone(&self.inner.target),
+            kind: self.inner.kind,
             status: state.status,
             logs: state.logs[..logs].to_owned(),
-            // What was removed is not an empty list.
-            output: if self.live.data_removed {
+            // Without the check, removed output would look like an empty list.
+            output: if self.inner.data_removed {
                 None
             } else {
-                self.output_in(state, outputs, state.status)
+                self.output_json(state, outputs, state.status)
             },
             error: state.error.clone(),
             metrics: state.metrics.clone(),
             remote: state.remote.clone(),
             predict_time: state.predict_time,
             input: self.masked_input(),
-            created_at: self.live.created_at,
+            created_at: self.inner.created_at,
             started_at: state.started_at,
             completed_at: state.completed_at,
-            deadline: self.live.deadline,
-            hook: self.live.hook.clone(),
-            data_removed: self.live.data_removed,
+            deadline: self.inner.deadline,
+            hook: self.inner.hook.clone(),
+            data_removed: self.inner.data_removed,
         }
     }
 
-    /// The output of a job with this status as one JSON text. The one returned value of a job that is not over
-    /// is a list in Cog's words, but not in Replicate's.
-    fn output_in(&self, state: &State, count: usize, status: Status) -> Option<Bytes> {
+    /// The first `count` values as one JSON text, for a job with this status. Before the end, Cog's
+    /// API shows a returned value as a list and Replicate's shows the bare value
+    /// (`interim_output`).
+    fn output_json(&self, state: &State, count: usize, status: Status) -> Option<Bytes> {
         let is_bare =
-            status.is_terminal() || self.live.policies.interim_output == InterimOutput::Value;
+            status.is_terminal() || self.inner.policies.interim_output == InterimOutput::Value;
         match &state.output[..count] {
             [only] if state.returned && is_bare => Some(only.clone()),
             [] if status != Status::Succeeded => None,
-            values => Some(list(values)),
+            values => Some(join_list(values)),
         }
     }
 }
@@ -379,13 +383,13 @@ impl State {
         Ok(())
     }
 
-    fn tell(&mut self, event: impl FnOnce() -> StreamEvent) {
+    fn record_event(&mut self, event: impl FnOnce() -> StreamEvent) {
         if let Some(history) = &mut self.history {
             history.push(event());
         }
     }
 
-    fn mark(&self) -> ReadPosition {
+    fn position(&self) -> ReadPosition {
         ReadPosition {
             outputs: self.output.len(),
             logs: self.logs.len(),
@@ -394,23 +398,23 @@ impl State {
 
     fn progress(&self, seen: ReadPosition) -> Option<OutputDelta> {
         let values = if self.joined {
-            self.output.iter().flat_map(parted).collect()
+            self.output.iter().flat_map(split_list).collect()
         } else {
             self.output.clone()
         };
         let outputs: Vec<Bytes> = values.into_iter().skip(seen.outputs).collect();
         let logs = self.logs.get(seen.logs..).unwrap_or_default().to_owned();
-        let over = self.status.is_terminal();
-        (over || !outputs.is_empty() || !logs.is_empty()).then_some(OutputDelta {
+        let ended = self.status.is_terminal();
+        (ended || !outputs.is_empty() || !logs.is_empty()).then_some(OutputDelta {
             outputs,
             logs,
-            over,
+            ended,
         })
     }
 }
 
-/// The values of a list; anything else is one value.
-fn parted(json: &Bytes) -> Vec<Bytes> {
+/// The elements of a JSON list; any other JSON is one value.
+fn split_list(json: &Bytes) -> Vec<Bytes> {
     match serde_json::from_slice::<Vec<&RawValue>>(json) {
         Ok(values) => values
             .into_iter()
@@ -420,21 +424,22 @@ fn parted(json: &Bytes) -> Vec<Bytes> {
     }
 }
 
-fn list(values: &[Bytes]) -> Bytes {
-    let mut all =
+fn join_list(values: &[Bytes]) -> Bytes {
+    let mut joined =
         BytesMut::with_capacity(values.iter().map(|value| value.len() + 1).sum::<usize>() + 2);
-    all.put_u8(b'[');
+    joined.put_u8(b'[');
     for (i, value) in values.iter().enumerate() {
         if i > 0 {
-            all.put_u8(b',');
+            joined.put_u8(b',');
         }
-        all.put_slice(value);
+        joined.put_slice(value);
     }
-    all.put_u8(b']');
-    all.freeze()
+    joined.put_u8(b']');
+    joined.freeze()
 }
 
-/// To the microsecond, as it is written down: a job must not change by being kept.
+/// The current time in microseconds, the precision of the store: a job must not change when it is
+/// stored and read again.
 pub(crate) fn now() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)

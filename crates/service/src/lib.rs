@@ -1,9 +1,9 @@
-//! The desk: takes jobs in, gives each to an executor, and is the only place that moves a job's
-//! status.
+//! The job service: accepts jobs, runs each with an executor, and is the only crate that changes a
+//! job's status.
 //!
-//! [`JobService`] is the door. Behind it, each accepted job has one task, its `tracker`, that writes the
-//! [`Job`]; callers, streams and webhooks read it. Nothing here knows HTTP's status codes or which
-//! dialect a request came in.
+//! [`JobService`] is the entry point. Each accepted job has one task, its `tracker`, that writes
+//! the [`Job`]; callers, streams and webhooks read it. This crate knows neither HTTP status codes
+//! nor the formats of the APIs.
 
 mod audit;
 mod config;

@@ -1,5 +1,5 @@
-//! What one desk counts, for whoever watches the server. Every counter is made with the desk, so that
-//! counting is an atomic addition and nothing is looked up by name.
+//! The metrics of one model. All counters are created up front, so that counting is an atomic
+//! addition without a lookup by name.
 
 use std::time::Duration;
 
@@ -7,34 +7,34 @@ use tidegate_core::meter::{Counter, Counters, Histogram, MetricLabel};
 use tidegate_core::record::Api;
 use tidegate_core::{JobKind, Refusal, Status, label};
 
-/// Seconds between acceptance and begin: mostly nothing, at times hours.
-const WAIT: &[f64] = &[
+/// Histogram buckets in seconds between acceptance and begin: mostly none, sometimes hours.
+const WAIT_BUCKETS: &[f64] = &[
     0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0,
 ];
-/// Seconds that the model works: from a lookup to a training.
-const RUN: &[f64] = &[
+/// Histogram buckets in seconds between begin and end: from a lookup to a training.
+const RUN_BUCKETS: &[f64] = &[
     0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0,
     7200.0,
 ];
-/// Seconds until a receiver has answered.
-const DELIVERY: &[f64] = &[0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0];
+/// Histogram buckets in seconds until a webhook receiver responded.
+const DELIVERY_BUCKETS: &[f64] = &[0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0];
 
-/// What one desk has counted since the start.
+/// The metrics of one model since the server started.
 #[derive(Debug)]
 pub struct JobMetrics {
-    /// By face and kind.
+    /// By API and kind.
     jobs: Box<[JobCounters]>,
-    /// By face.
+    /// By API.
     refused: Box<[Counters<RefusalReason>]>,
     /// Seconds between acceptance and begin.
     pub wait: Histogram,
     /// Seconds between begin and end.
     pub run: Histogram,
-    /// Each time that a webhook was sent.
+    /// Attempts to send a webhook.
     pub attempts: Counters<AttemptResult>,
-    /// Seconds until the receiver had answered.
+    /// Seconds until the receiver responded.
     pub attempt_time: Histogram,
-    /// Last messages about jobs that were not taken and are not sent any more.
+    /// Final webhooks of jobs that failed and are not tried again.
     pub given_up: Counter,
 }
 
@@ -44,7 +44,7 @@ struct JobCounters {
     finished: Counters<Status>,
 }
 
-/// Why a job was not taken in, without the details.
+/// Why a job was refused: a [`Refusal`] without the details.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalReason {
     /// [`Refusal::NotReady`]
@@ -73,16 +73,16 @@ label!(RefusalReason: NotReady = "not_ready", AtCapacity = "at_capacity", Invali
     InputDiffers = "input_differs", NotStreaming = "not_streaming", BadWebhook = "bad_webhook", NoSpace = "no_space",
     StoreUnavailable = "store_unavailable", Closing = "closing");
 
-/// What came of sending a webhook once.
+/// The result of one attempt to send a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptResult {
-    /// The receiver took it.
+    /// The receiver accepted it.
     Delivered,
-    /// The receiver answered something else.
+    /// The receiver responded with another status.
     Rejected,
-    /// The receiver did not answer, or could not be reached.
+    /// The receiver did not respond or could not be reached.
     NoAnswer,
-    /// The address may not be called.
+    /// The address is not allowed.
     NotAllowed,
 }
 
@@ -112,10 +112,10 @@ impl Default for JobMetrics {
                 .map(|_| JobCounters::default())
                 .collect(),
             refused: Api::ALL.iter().map(|_| Counters::default()).collect(),
-            wait: Histogram::new(WAIT),
-            run: Histogram::new(RUN),
+            wait: Histogram::new(WAIT_BUCKETS),
+            run: Histogram::new(RUN_BUCKETS),
             attempts: Counters::default(),
-            attempt_time: Histogram::new(DELIVERY),
+            attempt_time: Histogram::new(DELIVERY_BUCKETS),
             given_up: Counter::default(),
         }
     }
@@ -130,30 +130,36 @@ impl JobMetrics {
         self.refused[api.index()].of(refusal.into()).inc();
     }
 
-    pub(crate) fn began(&self, waited: Duration) {
-        self.wait.observe(waited.as_secs_f64());
+    pub(crate) fn began(&self, queue_time: Duration) {
+        self.wait.observe(queue_time.as_secs_f64());
     }
 
-    /// `ran` is absent for a job that never began.
-    pub(crate) fn finished(&self, api: Api, kind: JobKind, status: Status, ran: Option<Duration>) {
+    /// `run_time` is `None` for a job that never began.
+    pub(crate) fn finished(
+        &self,
+        api: Api,
+        kind: JobKind,
+        status: Status,
+        run_time: Option<Duration>,
+    ) {
         self.jobs(api, kind).finished.of(status).inc();
-        if let Some(ran) = ran {
-            self.run.observe(ran.as_secs_f64());
+        if let Some(run_time) = run_time {
+            self.run.observe(run_time.as_secs_f64());
         }
     }
 
-    pub(crate) fn attempted(&self, result: AttemptResult, took: Duration) {
+    pub(crate) fn attempted(&self, result: AttemptResult, duration: Duration) {
         self.attempts.of(result).inc();
-        self.attempt_time.observe(took.as_secs_f64());
+        self.attempt_time.observe(duration.as_secs_f64());
     }
 
-    /// How many jobs came by each face.
+    /// The number of accepted jobs by API and kind.
     pub fn accepted_jobs(&self) -> impl Iterator<Item = (Api, JobKind, u64)> {
         self.each()
             .map(|(api, kind, jobs)| (api, kind, jobs.accepted.get()))
     }
 
-    /// How many jobs ended how; only in ends, a job that goes on has none.
+    /// The number of ended jobs by API, kind and final status.
     pub fn finished_jobs(&self) -> impl Iterator<Item = (Api, JobKind, Status, u64)> {
         let ends = |(api, kind, jobs): (Api, JobKind, &'_ JobCounters)| {
             let ends: Vec<_> = jobs
@@ -167,7 +173,7 @@ impl JobMetrics {
         self.each().flat_map(ends)
     }
 
-    /// How many requests were refused by each face.
+    /// The number of refused requests by API and reason.
     pub fn refusals(&self) -> impl Iterator<Item = (Api, RefusalReason, u64)> {
         Api::ALL
             .iter()
@@ -193,23 +199,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_face_kind_and_end_is_counted_apart() {
-        let meter = JobMetrics::default();
-        meter.accepted(Api::Replicate, JobKind::Training);
-        meter.finished(
+    fn jobs_are_counted_by_api_kind_and_final_status() {
+        let metrics = JobMetrics::default();
+        metrics.accepted(Api::Replicate, JobKind::Training);
+        metrics.finished(
             Api::Replicate,
             JobKind::Training,
             Status::Failed,
             Some(Duration::from_secs(2)),
         );
-        meter.finished(Api::Cog, JobKind::Prediction, Status::Canceled, None);
-        meter.refused(Api::Cog, &Refusal::AtCapacity);
-        let accepted: Vec<_> = meter
+        metrics.finished(Api::Cog, JobKind::Prediction, Status::Canceled, None);
+        metrics.refused(Api::Cog, &Refusal::AtCapacity);
+        let accepted: Vec<_> = metrics
             .accepted_jobs()
             .filter(|(.., count)| *count > 0)
             .collect();
         assert_eq!(accepted, [(Api::Replicate, JobKind::Training, 1)]);
-        let finished: Vec<_> = meter
+        let finished: Vec<_> = metrics
             .finished_jobs()
             .filter(|(.., count)| *count > 0)
             .collect();
@@ -220,8 +226,15 @@ mod tests {
                 (Api::Replicate, JobKind::Training, Status::Failed, 1)
             ]
         );
-        let refused: Vec<_> = meter.refusals().filter(|(.., count)| *count > 0).collect();
+        let refused: Vec<_> = metrics
+            .refusals()
+            .filter(|(.., count)| *count > 0)
+            .collect();
         assert_eq!(refused, [(Api::Cog, RefusalReason::AtCapacity, 1)]);
-        assert_eq!(meter.run.read().count, 1, "what never began has not run");
+        assert_eq!(
+            metrics.run.read().count,
+            1,
+            "a job that never began has no run time"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Which jobs the server knows: those that run, and for a while those that are over.
+//! The jobs in memory: all that have not ended and, for a limited time, those that have.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::Job;
 use crate::submit::OnDuplicateId;
 
-/// How much of the past is kept.
+/// Limits on the ended jobs that are kept in memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Retention {
     pub(crate) jobs: usize,
@@ -19,10 +19,10 @@ pub(crate) struct Retention {
     pub(crate) age: Duration,
 }
 
-/// A job's name among all. Both parts are counted references or nothing: making one costs no memory.
+/// The key of a job. Both parts are reference-counted, so creating one does not allocate.
 type Key = (Account, JobId);
 
-/// The jobs by account and id.
+/// The jobs in memory, by account and id.
 pub(crate) struct Registry {
     retention: Retention,
     inner: Mutex<Inner>,
@@ -30,27 +30,28 @@ pub(crate) struct Registry {
 
 struct Inner {
     jobs: HashMap<Key, Arc<Job>>,
-    /// Those that are over, oldest first.
-    past: VecDeque<Past>,
-    past_bytes: usize,
+    /// The jobs that have ended, oldest first.
+    ended: VecDeque<EndedJob>,
+    ended_bytes: usize,
 }
 
-struct Past {
+struct EndedJob {
     job: Arc<Job>,
-    ended: Instant,
+    ended_at: Instant,
     weight: usize,
 }
 
 impl Registry {
     pub(crate) fn new(retention: Retention) -> Self {
-        // Roomy: in a full table every new job means tidying up after those that left.
+        // Twice the size that is needed: removals leave tombstones, and a full table is rehashed
+        // often.
         let jobs = HashMap::with_capacity(2 * retention.jobs);
         Self {
             retention,
             inner: Mutex::new(Inner {
                 jobs,
-                past: VecDeque::new(),
-                past_bytes: 0,
+                ended: VecDeque::new(),
+                ended_bytes: 0,
             }),
         }
     }
@@ -67,28 +68,33 @@ impl Registry {
         })
     }
 
-    /// Adds a job unless one of its account with its id is running, which is returned instead. A past one gives way to a
-    /// new request, but is the answer to the same one.
-    pub(crate) fn insert(&self, job: Arc<Job>, replay: OnDuplicateId) -> Result<(), Arc<Job>> {
+    /// Adds a job. Returns the existing job with this account and id instead if it has not ended,
+    /// or if `on_duplicate` says that an ended job answers the request; otherwise an ended job is
+    /// replaced.
+    pub(crate) fn insert(
+        &self,
+        job: Arc<Job>,
+        on_duplicate: OnDuplicateId,
+    ) -> Result<(), Arc<Job>> {
         let key = key_of(&job);
         self.with(|inner| match inner.jobs.entry(key) {
-            Entry::Vacant(place) => {
-                place.insert(job);
+            Entry::Vacant(vacant) => {
+                vacant.insert(job);
                 Ok(())
             }
             Entry::Occupied(known)
-                if replay == OnDuplicateId::Answer || !known.get().status().is_terminal() =>
+                if on_duplicate == OnDuplicateId::Answer || !known.get().status().is_terminal() =>
             {
                 Err(Arc::clone(known.get()))
             }
-            Entry::Occupied(mut past) => {
-                past.insert(job);
+            Entry::Occupied(mut ended) => {
+                ended.insert(job);
                 Ok(())
             }
         })
     }
 
-    /// Replaces the handle of a job by one with its input, or without.
+    /// Replaces the handle of a job by one with or without its input.
     pub(crate) fn update(&self, job: &Arc<Job>) {
         self.with(|inner| {
             if let Some(known) = inner
@@ -101,27 +107,27 @@ impl Registry {
         });
     }
 
-    /// Forgets a job that is left to another server.
+    /// Removes a job that this server does not run: it was refused, or is left to another server.
     pub(crate) fn forget(&self, job: &Arc<Job>) {
         self.with(|inner| inner.remove(job));
     }
 
-    /// Keeps a job that has ended for a while, and drops the oldest ones above the limits. Has no effect on
-    /// a job that is not registered.
+    /// Marks a job as ended and drops the oldest ended jobs above the limits. Has no effect on a
+    /// job that is not registered.
     pub(crate) fn retire(&self, job: &Arc<Job>) {
         let weight = job.weight();
         self.with(|inner| {
             if !inner.contains(job) {
                 return;
             }
-            inner.past_bytes += weight;
-            inner.past.push_back(Past {
+            inner.ended_bytes += weight;
+            inner.ended.push_back(EndedJob {
                 job: Arc::clone(job),
-                ended: Instant::now(),
+                ended_at: Instant::now(),
                 weight,
             });
-            while inner.past.len() > self.retention.jobs
-                || (inner.past_bytes > self.retention.bytes && inner.past.len() > 1)
+            while inner.ended.len() > self.retention.jobs
+                || (inner.ended_bytes > self.retention.bytes && inner.ended.len() > 1)
             {
                 inner.forget_oldest();
             }
@@ -129,7 +135,7 @@ impl Registry {
         });
     }
 
-    /// All that are known, over or not.
+    /// All jobs in memory, ended or not.
     pub(crate) fn all(&self) -> Vec<Arc<Job>> {
         self.with(|inner| {
             inner.forget_older(self.retention.age);
@@ -152,18 +158,18 @@ impl Registry {
 impl Inner {
     fn forget_older(&mut self, age: Duration) {
         while self
-            .past
+            .ended
             .front()
-            .is_some_and(|past| past.ended.elapsed() > age)
+            .is_some_and(|oldest| oldest.ended_at.elapsed() > age)
         {
             self.forget_oldest();
         }
     }
 
     fn forget_oldest(&mut self) {
-        if let Some(past) = self.past.pop_front() {
-            self.past_bytes -= past.weight;
-            self.remove(&past.job);
+        if let Some(oldest) = self.ended.pop_front() {
+            self.ended_bytes -= oldest.weight;
+            self.remove(&oldest.job);
         }
     }
 
@@ -173,7 +179,7 @@ impl Inner {
             .is_some_and(|known| known.is(job))
     }
 
-    /// Removes exactly this job: its id may have been used again.
+    /// Removes this job, but not another one that uses its id.
     fn remove(&mut self, job: &Arc<Job>) {
         if let Entry::Occupied(known) = self.jobs.entry(key_of(job))
             && known.get().is(job)

@@ -1,4 +1,4 @@
-//! A job at one moment, for whoever tells somebody about it.
+//! The state of a job at one time, for the renderers of the APIs and for webhooks.
 
 use std::sync::Arc;
 
@@ -9,76 +9,76 @@ use tidegate_core::record::{Target, WebhookSpec};
 use tidegate_core::remote::RemoteFacts;
 use tidegate_core::{Account, JobId, JobKind, Status};
 
-/// A job at one moment.
+/// The state of a job at one time.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// The job.
+    /// The id, unique within the account.
     pub id: JobId,
-    /// Whose it is.
+    /// The account that owns the job.
     pub account: Account,
-    /// Which model it is for.
+    /// The model and version that run it.
     pub target: Arc<Target>,
-    /// Which function it is for.
+    /// The function of the model that it calls.
     pub kind: JobKind,
-    /// Where it is in its life.
+    /// The status.
     pub status: Status,
-    /// What it has printed.
+    /// The output of the model on stdout and stderr.
     pub logs: String,
-    /// What it has given so far, as JSON: the returned value, or a list while values still come.
+    /// The output so far, as JSON: the returned value, or a list of the yielded values.
     pub output: Option<Bytes>,
-    /// Why it failed.
+    /// The error of a failed job.
     pub error: Option<String>,
-    /// What the model noted.
+    /// The metrics that the model recorded.
     pub metrics: Map<String, Value>,
-    /// What is known about the remote worker; absent for jobs that run here.
+    /// Facts about the remote worker; `None` for jobs that run in this server.
     pub remote: Option<Box<RemoteFacts>>,
-    /// How long it took, in seconds, when it is over.
+    /// The run time in seconds, once the job has ended.
     pub predict_time: Option<f64>,
-    /// The checked input with secrets masked.
+    /// The validated input with secrets masked.
     pub input: Bytes,
     /// When it was accepted.
     pub created_at: Timestamp,
-    /// When the model began.
+    /// When the model began to run it.
     pub started_at: Option<Timestamp>,
-    /// When it was over.
+    /// When it ended.
     pub completed_at: Option<Timestamp>,
-    /// After this moment nobody wants it any more.
+    /// When the job is aborted or canceled if it has not ended.
     pub deadline: Option<Timestamp>,
-    /// Who is told about it.
+    /// The receiver of its webhooks.
     pub hook: Option<Arc<WebhookSpec>>,
-    /// Whether input, output and logs were removed because their time was over.
+    /// Whether input, output and logs were removed because their retention time has passed.
     pub data_removed: bool,
 }
 
-/// How much of a job somebody has seen.
+/// A position in the output and logs of a job: everything before it was read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadPosition {
-    /// Values.
+    /// The number of output values.
     pub outputs: usize,
-    /// Bytes of the logs.
+    /// The number of bytes of logs.
     pub logs: usize,
 }
 
-/// What a job has given beyond what was seen.
+/// The output and logs of a job after a [`ReadPosition`].
 #[derive(Debug, Clone)]
 pub struct OutputDelta {
-    /// Values, each one JSON text.
+    /// The output values, each as JSON.
     pub outputs: Vec<Bytes>,
-    /// What it has printed.
+    /// The logs.
     pub logs: String,
-    /// Whether nothing more will come.
-    pub over: bool,
+    /// Whether the job has ended.
+    pub ended: bool,
 }
 
 /// How a job ends.
 #[derive(Debug)]
 pub enum TerminalState {
-    /// With what it has given.
+    /// The model succeeded; the output is complete.
     Succeeded,
-    /// With an error.
+    /// The job failed with this error.
     Failed(String),
-    /// Because somebody asked, or the caller's deadline has come.
+    /// A client canceled the job, or its deadline passed while the model ran.
     Canceled,
-    /// Because the caller's deadline has come before the model began.
+    /// The deadline passed before the model began.
     Aborted,
 }

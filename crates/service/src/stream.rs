@@ -1,7 +1,8 @@
-//! Following a job live: what has happened so far, then what happens, to any number of readers.
+//! The event stream of a job: past events first, then new ones, for any number of readers.
 //!
-//! Readers pull from one shared history at their own pace, so a slow one costs the model nothing. Old
-//! events are dropped above a limit; a reader that needed them is told so instead of being misled.
+//! Readers pull from one shared history at their own pace, so a slow reader does not slow the
+//! model. Old events are dropped above a limit; a reader that needed them gets
+//! [`StreamBatch::Lagged`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,49 +12,49 @@ use tidegate_core::{LogSource, Metric};
 
 use crate::Job;
 
-/// More readers than this on one job are refused.
+/// The most readers of one job; more are refused.
 pub(crate) const MAX_READERS: usize = 1024;
-/// While somebody reads, this many events wait for a slow reader before the oldest go.
+/// The number of events that are kept for slow readers while a job has readers.
 const LIVE_CAPACITY: usize = 65_536;
 
-/// Something that happened to a job.
+/// One event of a job.
 #[derive(Debug, Clone)]
 pub enum StreamEvent {
     /// The model began.
     Start,
-    /// The model gave a value.
+    /// The model produced a value.
     Output {
-        /// Counted from zero.
+        /// The index of the value, from zero.
         index: usize,
         /// The value as JSON.
         chunk: Bytes,
     },
-    /// The model printed something.
+    /// The model wrote to stdout or stderr.
     Log {
-        /// Where.
+        /// The stream that it wrote to.
         source: LogSource,
-        /// What.
+        /// The text.
         text: Arc<str>,
     },
-    /// The model noted something.
+    /// The model recorded a metric.
     Metric(Arc<Metric>),
-    /// Nothing more will come; [`Job::snapshot`] has the result.
+    /// The last event: the job has ended. [`Job::snapshot`] has the result.
     Completed,
 }
 
-/// What a reader gets.
+/// The result of one read.
 #[derive(Debug)]
 pub enum StreamBatch {
     /// The next events, at least one.
     Events(Vec<StreamEvent>),
-    /// The reader was too slow: this many events are lost, and the stream is over for it.
+    /// The reader was too slow: it lost this many events, and its stream ends.
     Lagged(usize),
 }
 
-/// Why a job cannot be followed.
+/// Why a reader was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StreamRefusal {
-    /// Too many follow it already.
+    /// The job has the maximum number of readers.
     #[error("too many readers")]
     TooManyReaders,
 }
@@ -61,9 +62,9 @@ pub enum StreamRefusal {
 /// The events of one job.
 pub(crate) struct History {
     events: VecDeque<StreamEvent>,
-    /// How many were dropped before the first that is kept.
+    /// The number of events that were dropped before the first one that is kept.
     dropped: usize,
-    /// How many are kept for readers to come.
+    /// The number of events that are kept for future readers.
     capacity: usize,
     pub(crate) readers: usize,
 }
@@ -95,12 +96,12 @@ impl History {
         self.dropped + self.events.len()
     }
 
-    /// Where a new reader begins: at the start, or at the end when no history is kept. If the job is
-    /// over by then, the reader is at least told that.
-    pub(crate) fn entry(&mut self, over: bool) -> StartPosition {
+    /// Where a new reader begins: at the first event, or at the end when no history is kept. In the
+    /// latter case, if the job has ended, the reader still receives [`StreamEvent::Completed`].
+    pub(crate) fn start_position(&mut self, ended: bool) -> StartPosition {
         if self.capacity == 0 {
             let at = self.end();
-            if over {
+            if ended {
                 self.push(StreamEvent::Completed);
             }
             StartPosition::At(at)
@@ -111,44 +112,45 @@ impl History {
         }
     }
 
-    /// Roughly what it costs, in bytes.
+    /// The approximate memory that it takes, in bytes.
     pub(crate) fn weight(&self) -> usize {
         self.events.len() * 64
     }
 
-    /// What comes after `cursor`; `None` when there is nothing yet.
+    /// The events from `cursor` on; `None` when there are none yet.
     pub(crate) fn after(&self, cursor: usize) -> Option<StreamBatch> {
         if cursor < self.dropped {
             return Some(StreamBatch::Lagged(self.dropped - cursor));
         }
-        let fresh: Vec<_> = self
+        let events: Vec<_> = self
             .events
             .iter()
             .skip(cursor - self.dropped)
             .cloned()
             .collect();
-        (!fresh.is_empty()).then_some(StreamBatch::Events(fresh))
+        (!events.is_empty()).then_some(StreamBatch::Events(events))
     }
 }
 
 /// Where a new reader begins.
 pub(crate) enum StartPosition {
     At(usize),
-    /// This many events are missing from the start.
+    /// The history does not reach back to the first event: this many are missing.
     Truncated(usize),
 }
 
-/// Follows one job. Dropping it is noticed: a job made for its readers is canceled with the last.
+/// Reads the events of one job. When the last reader of a streaming request is dropped, the job is
+/// canceled.
 pub struct StreamReader {
     job: Arc<Job>,
     cursor: usize,
     truncated: Option<usize>,
-    over: bool,
+    ended: bool,
 }
 
 impl StreamReader {
-    pub(crate) fn new(job: Arc<Job>, entry: StartPosition) -> Self {
-        let (cursor, truncated) = match entry {
+    pub(crate) fn new(job: Arc<Job>, start: StartPosition) -> Self {
+        let (cursor, truncated) = match start {
             StartPosition::At(cursor) => (cursor, None),
             StartPosition::Truncated(missing) => (0, Some(missing)),
         };
@@ -156,32 +158,32 @@ impl StreamReader {
             job,
             cursor,
             truncated,
-            over: false,
+            ended: false,
         }
     }
 
-    /// The job that is followed.
+    /// The job.
     pub fn job(&self) -> &Arc<Job> {
         &self.job
     }
 
-    /// How many events are missing from the start of the replay, if any are.
+    /// The number of events that are missing at the start, if any.
     pub fn truncated(&self) -> Option<usize> {
         self.truncated
     }
 
-    /// All events that are ready, waiting for at least one. `None` after the last.
+    /// Waits for at least one event and returns all that are available; `None` after the last.
     pub async fn next(&mut self) -> Option<StreamBatch> {
-        if self.over {
+        if self.ended {
             return None;
         }
         let batch = self.job.events_after(self.cursor).await;
         match &batch {
             StreamBatch::Events(events) => {
                 self.cursor += events.len();
-                self.over = matches!(events.last(), Some(StreamEvent::Completed));
+                self.ended = matches!(events.last(), Some(StreamEvent::Completed));
             }
-            StreamBatch::Lagged(_) => self.over = true,
+            StreamBatch::Lagged(_) => self.ended = true,
         }
         Some(batch)
     }
@@ -189,7 +191,7 @@ impl StreamReader {
 
 impl Drop for StreamReader {
     fn drop(&mut self) {
-        self.job.reader_left();
+        self.job.reader_dropped();
     }
 }
 
@@ -197,7 +199,7 @@ impl Drop for StreamReader {
 mod tests {
     use super::*;
 
-    fn pushed(capacity: usize, readers: usize, count: usize) -> History {
+    fn history_with(capacity: usize, readers: usize, count: usize) -> History {
         let mut history = History::new(capacity);
         history.readers = readers;
         for index in 0..count {
@@ -210,25 +212,34 @@ mod tests {
     }
 
     #[test]
-    fn a_late_reader_gets_all_or_is_told_what_is_missing() {
-        assert!(matches!(pushed(4, 0, 4).entry(false), StartPosition::At(0)));
+    fn a_late_reader_gets_all_events_or_the_number_of_missing_ones() {
         assert!(matches!(
-            pushed(4, 0, 7).entry(false),
+            history_with(4, 0, 4).start_position(false),
+            StartPosition::At(0)
+        ));
+        assert!(matches!(
+            history_with(4, 0, 7).start_position(false),
             StartPosition::Truncated(3)
         ));
         assert!(
-            matches!(pushed(4, 1, 7).entry(true), StartPosition::Truncated(3)),
-            "kept for the live reader, not for late ones"
+            matches!(
+                history_with(4, 1, 7).start_position(true),
+                StartPosition::Truncated(3)
+            ),
+            "the extra events are kept for the live reader, not for late ones"
         );
-        assert!(matches!(pushed(0, 0, 7).entry(false), StartPosition::At(7)));
+        assert!(matches!(
+            history_with(0, 0, 7).start_position(false),
+            StartPosition::At(7)
+        ));
     }
 
     #[test]
-    fn who_comes_after_the_end_is_told_so_even_without_history() {
+    fn a_reader_after_the_end_gets_completed_even_without_history() {
         let mut history = History::new(0);
         history.readers = 1;
-        let StartPosition::At(cursor) = history.entry(true) else {
-            panic!("nothing is missing")
+        let StartPosition::At(cursor) = history.start_position(true) else {
+            panic!("no event is missing")
         };
         assert!(
             matches!(history.after(cursor), Some(StreamBatch::Events(events)) if matches!(events[..], [StreamEvent::Completed]))
@@ -236,12 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn a_live_reader_may_be_slow_but_not_for_ever() {
-        let history = pushed(4, 1, 1000);
+    fn a_slow_live_reader_loses_events_above_the_limit() {
+        let history = history_with(4, 1, 1000);
         assert!(
             matches!(history.after(0), Some(StreamBatch::Events(events)) if events.len() == 1000)
         );
-        let history = pushed(4, 1, LIVE_CAPACITY + 10);
+        let history = history_with(4, 1, LIVE_CAPACITY + 10);
         assert!(matches!(history.after(0), Some(StreamBatch::Lagged(10))));
         assert!(history.after(LIVE_CAPACITY + 10).is_none());
     }

@@ -106,7 +106,7 @@ impl SseWriter {
             let json = self.state.config.renderer.output(&job, value, &self.origin);
             self.frame(&mut out, "output", &event_data(&json));
         }
-        if progress.over {
+        if progress.ended {
             self.ended = true;
             self.end(&mut out);
         }

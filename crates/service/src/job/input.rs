@@ -1,4 +1,5 @@
-//! The input of a job, which is the large part of one that waits: it can be let go of, and had again from the store.
+//! The input of a job. It is the largest part of a waiting job, so it can be dropped from memory
+//! and read again from the store.
 
 use std::sync::Arc;
 
@@ -7,39 +8,39 @@ use serde_json::Value;
 
 use super::Job;
 
-/// What stands for an input that is not at hand.
+/// Shown in place of an input that is not in memory.
 const NO_INPUT: &[u8] = b"{}";
 
 impl Job {
-    /// The checked input, secrets included, if it is at hand: for comparing, not for showing.
+    /// The validated input if it is in memory. It contains secrets: use it to compare, not to show.
     pub(crate) fn input(&self) -> Option<&Bytes> {
         self.input.as_ref()
     }
 
-    /// Whether its input cannot be compared any more.
+    /// Whether the input was removed or is not in memory, so that it cannot be compared.
     pub(crate) fn is_without_data(&self) -> bool {
-        self.live.data_removed || self.input.is_none()
+        self.inner.data_removed || self.input.is_none()
     }
 
-    /// The same job, without its input.
+    /// A handle to the same job without its input.
     pub(crate) fn without_input(&self) -> Self {
         Self {
             input: None,
-            live: Arc::clone(&self.live),
+            inner: Arc::clone(&self.inner),
         }
     }
 
-    /// The same job, with its input.
+    /// A handle to the same job with its input.
     pub(crate) fn with_input(&self, input: Bytes) -> Self {
         Self {
             input: Some(input),
-            live: Arc::clone(&self.live),
+            inner: Arc::clone(&self.inner),
         }
     }
 
-    /// Whether this is the same job, and not only one with the same id.
+    /// Whether both handles refer to the same job. Two jobs may have had the same id.
     pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.live, &other.live)
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     pub(super) fn input_len(&self) -> usize {
@@ -50,17 +51,17 @@ impl Job {
         let Some(input) = &self.input else {
             return Bytes::from_static(NO_INPUT);
         };
-        if self.live.secrets.is_empty() {
+        if self.inner.secrets.is_empty() {
             return input.clone();
         }
         let Ok(Value::Object(mut input)) = serde_json::from_slice(input) else {
             return Bytes::from_static(NO_INPUT);
         };
-        for name in &self.live.secrets {
+        for name in &self.inner.secrets {
             input.insert(name.clone(), Value::from("**********"));
         }
         serde_json::to_vec(&input)
-            .expect("it was JSON before")
+            .expect("a JSON object serializes")
             .into()
     }
 }

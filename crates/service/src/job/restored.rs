@@ -1,4 +1,4 @@
-//! Jobs that a server before this one has taken, as they were written down.
+//! Jobs that are read from the store.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,10 +7,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Job, Live, MAX_METRICS, PREDICT_TIME, State};
+use super::{Inner, Job, MAX_METRICS, PREDICT_TIME, State};
 
 impl Job {
-    /// A job that is over, as it was written down.
+    /// A job that has ended, from its record.
     pub(crate) fn restored(record: JobRecord) -> Self {
         let JobRecord {
             spec,
@@ -52,7 +52,7 @@ impl Job {
             end_decided: true,
             history: None,
         };
-        let live = Live {
+        let inner = Inner {
             account: spec.account,
             id: spec.id,
             kind: spec.kind,
@@ -64,7 +64,7 @@ impl Job {
             deadline: spec.deadline,
             hook: spec.hook.map(Arc::new),
             data_removed,
-            born: Instant::now(),
+            created: Instant::now(),
             max_output: 0,
             cancel: CancellationToken::new(),
             for_readers: false,
@@ -73,7 +73,7 @@ impl Job {
         };
         Self {
             input: Some(spec.input),
-            live: Arc::new(live),
+            inner: Arc::new(inner),
         }
     }
 }

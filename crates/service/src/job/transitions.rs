@@ -1,4 +1,4 @@
-//! What happens to a job, told by its tracker, the only writer.
+//! The changes of a job's state. Its tracker is the only caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use super::{Job, MAX_LOGS, MAX_METRICS, OutputTooLarge, VALUE_OVERHEAD, now};
 use crate::snapshot::{ReadPosition, Snapshot, TerminalState};
 use crate::stream::{History, StreamEvent};
 
-/// What the tracker does to a job. Each returns what webhooks need to picture that moment later.
+/// `log` and `output` return the position that [`Job::snapshot_at`] needs to render a webhook
+/// later.
 impl Job {
     pub(crate) fn assign(&self) {
         self.with(|state| state.step(Step::Assign))
@@ -25,45 +26,46 @@ impl Job {
                 .step(Step::Begin)
                 .expect("an assigned job begins once");
             state.started_at = Some(at);
-            state.tell(|| StreamEvent::Start);
+            state.record_event(|| StreamEvent::Start);
         });
-        self.live.changed.notify_waiters();
+        self.inner.changed.notify_waiters();
     }
 
-    /// When it begins, if that is now.
+    /// The start time of a job that starts now; never before it was created.
     pub(crate) fn start_time(&self) -> Timestamp {
-        now().max(self.live.created_at)
+        now().max(self.inner.created_at)
     }
 
-    /// How long it stood in the line when it began at this moment.
+    /// The time that the job waited in the queue if it began at `began_at`.
     pub(crate) fn queue_time(&self, began_at: Timestamp) -> Duration {
-        between(self.live.created_at, began_at)
+        between(self.inner.created_at, began_at)
     }
 
     pub(crate) fn log(&self, source: LogSource, text: &str) -> ReadPosition {
-        let mark = self.with(|state| {
+        let position = self.with(|state| {
             if !state.logs_full && state.logs.len() + text.len() > MAX_LOGS {
                 state.logs_full = true;
-                state.logs.push_str(
-                    "\n[the rest of the logs was left out: they are longer than 16 MiB]\n",
-                );
+                state
+                    .logs
+                    .push_str("\n[logs truncated: longer than 16 MiB]\n");
             }
             if !state.logs_full {
                 state.logs.push_str(text);
-                state.tell(|| StreamEvent::Log {
+                state.record_event(|| StreamEvent::Log {
                     source,
                     text: text.into(),
                 });
             }
-            state.mark()
+            state.position()
         });
-        self.live.changed.notify_waiters();
-        mark
+        self.inner.changed.notify_waiters();
+        position
     }
 
     pub(crate) fn metric(&self, metric: Metric) {
         self.with(|state| {
-            // What takes the place of another makes nothing longer, and the last word on a thing is the one that counts.
+            // Replacing a value takes no more memory, and the last value must not be lost: not
+            // counted.
             let replaces =
                 metric.mode == MetricMode::Replace && state.metrics.contains_key(&metric.name);
             if !replaces {
@@ -73,49 +75,49 @@ impl Job {
                 }
             }
             metrics::fold(&mut state.metrics, &metric);
-            state.tell(|| StreamEvent::Metric(Arc::new(metric)));
+            state.record_event(|| StreamEvent::Metric(Arc::new(metric)));
         });
-        self.live.changed.notify_waiters();
+        self.inner.changed.notify_waiters();
     }
 
     pub(crate) fn remote_fact(&self, fact: RemoteFact) {
         self.with(|state| state.remote.get_or_insert_default().apply(fact));
-        self.live.changed.notify_waiters();
+        self.inner.changed.notify_waiters();
     }
 
     pub(crate) fn output(&self, json: Bytes) -> Result<ReadPosition, OutputTooLarge> {
-        let mark = self.with(|state| {
+        let position = self.with(|state| {
             state.output_bytes += json.len() + VALUE_OVERHEAD;
-            if state.output_bytes > self.live.max_output {
+            if state.output_bytes > self.inner.max_output {
                 return Err(OutputTooLarge {
-                    limit: self.live.max_output,
+                    limit: self.inner.max_output,
                 });
             }
             let index = state.output.len();
             state.output.push(json.clone());
-            state.tell(|| StreamEvent::Output { index, chunk: json });
-            Ok(state.mark())
+            state.record_event(|| StreamEvent::Output { index, chunk: json });
+            Ok(state.position())
         })?;
-        self.live.changed.notify_waiters();
-        Ok(mark)
+        self.inner.changed.notify_waiters();
+        Ok(position)
     }
 
-    /// The one returned value.
+    /// Records the returned value of a job that does not yield.
     pub(crate) fn returned(&self, json: Bytes) -> Result<ReadPosition, OutputTooLarge> {
-        // Before the value, so that nobody sees it as one of many.
+        // Set before the value is added, so that no reader sees it as one of a list.
         self.with(|state| state.returned = true);
         self.output(json)
     }
 
-    /// The end that the job is about to have. It is end_decided here once, so that everybody is told the same; nothing
-    /// when somebody else has ended it.
+    /// Decides how the job ends. It is decided once, before it is stored, so that the store,
+    /// webhooks and readers report the same end. `None` when the job has ended already.
     pub(crate) fn decide_end(&self, terminal: TerminalState) -> Option<JobEnd> {
         let (from, started_at, cancel_requested) = self.with(|state| {
             state.end_decided = true;
             (state.status, state.started_at, state.cancel_requested)
         });
-        let completed_at = now().max(started_at.unwrap_or(self.live.created_at));
-        // Whoever was told that it stops was told the truth, however close it was.
+        let completed_at = now().max(started_at.unwrap_or(self.inner.created_at));
+        // A client that was promised a cancel sees a canceled job, even if the model was faster.
         let terminal = if cancel_requested {
             TerminalState::Canceled
         } else {
@@ -127,7 +129,7 @@ impl Job {
             TerminalState::Canceled => (Step::Cancel, None),
             TerminalState::Aborted => (Step::Abort, None),
         };
-        // A job that fails while it waits was about to be given a place.
+        // A queued job cannot fail; it fails in the step that follows, when it is assigned a slot.
         let from = if step == Step::Fail && from == Status::Queued {
             Status::Starting
         } else {
@@ -138,11 +140,11 @@ impl Job {
             error,
             completed_at,
             run_time: started_at.map(|began| between(began, completed_at)),
-            predict_time: Some(self.live.born.elapsed().as_secs_f64()),
+            predict_time: Some(self.inner.created.elapsed().as_secs_f64()),
         })
     }
 
-    /// The end of a recorded job that has no tracker; `None` when it has ended.
+    /// The end of a recorded job that has no tracker; `None` when it has ended already.
     pub(crate) fn end_without_run(&self, terminal: TerminalState) -> Option<JobEnd> {
         Some(JobEnd {
             run_time: None,
@@ -151,32 +153,32 @@ impl Job {
         })
     }
 
-    /// The job as it will be with this end.
+    /// The state of the job after this end.
     pub(crate) fn snapshot_with(&self, end: &JobEnd) -> Snapshot {
         self.with(|state| {
-            let mut then = self.picture(state, state.output.len(), state.logs.len());
-            then.status = end.status;
-            then.output = self.output_in(state, state.output.len(), end.status);
-            then.error.clone_from(&end.error);
-            then.completed_at = Some(end.completed_at);
-            then.predict_time = end.predict_time;
-            then
+            let mut snapshot = self.snapshot_of(state, state.output.len(), state.logs.len());
+            snapshot.status = end.status;
+            snapshot.output = self.output_json(state, state.output.len(), end.status);
+            snapshot.error.clone_from(&end.error);
+            snapshot.completed_at = Some(end.completed_at);
+            snapshot.predict_time = end.predict_time;
+            snapshot
         })
     }
 
-    /// Ends the job: from here on everybody can see it.
+    /// Makes the end visible to all readers.
     pub(crate) fn end(&self, end: JobEnd) {
         self.with(|state| {
             state.status = end.status;
             state.error = end.error;
             state.completed_at = Some(end.completed_at);
             state.predict_time = end.predict_time;
-            state.tell(|| StreamEvent::Completed);
+            state.record_event(|| StreamEvent::Completed);
         });
-        self.live.changed.notify_waiters();
+        self.inner.changed.notify_waiters();
     }
 
-    /// Roughly what keeping the job costs, in bytes.
+    /// The approximate memory that the job takes, in bytes.
     pub(crate) fn weight(&self) -> usize {
         self.with(|state| {
             let outputs = state
@@ -190,18 +192,18 @@ impl Job {
     }
 }
 
-/// From one moment to a later one; nothing when the clock was set back between them.
+/// The time between two timestamps; zero when the clock was set back between them.
 fn between(from: Timestamp, to: Timestamp) -> Duration {
     Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }
 
-/// How a job is about to end.
+/// The end of a job, before it is visible.
 #[derive(Debug)]
 pub(crate) struct JobEnd {
     pub(crate) status: Status,
     error: Option<String>,
     completed_at: Timestamp,
-    /// How long the model worked on it; absent if it never began.
+    /// The time between begin and end; `None` if the job never began.
     pub(crate) run_time: Option<Duration>,
     predict_time: Option<f64>,
 }

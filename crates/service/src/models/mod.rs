@@ -1,4 +1,4 @@
-//! The models of a server, each with the desk of the version that is served now.
+//! The model registry: the models of a server, each with the job service of its current version.
 
 pub(crate) mod succession;
 pub(crate) mod trained;
@@ -25,10 +25,10 @@ use crate::job_service::JobService;
 use crate::models::trained::TrainedModel;
 use crate::run::Resumed;
 
-/// How long a version that was replaced still takes jobs.
-const IN_HAND: Duration = Duration::from_secs(1);
+/// How long a replaced version still accepts jobs.
+const REPLACED_GRACE: Duration = Duration::from_secs(1);
 
-/// Runs nothing: for a desk that only looks jobs up.
+/// An executor that refuses every job, for a [`JobService`] that only looks up jobs.
 pub struct NoExecutor;
 
 #[async_trait]
@@ -64,55 +64,55 @@ impl Executor for NoExecutor {
     }
 }
 
-/// All models on offer. Cloning gives another handle.
+/// The models that are served. Clones share the same state.
 #[derive(Clone)]
 pub struct ModelRegistry {
     pub(crate) inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
-    /// Knows the jobs of all models, and has none itself.
+    /// Looks up the jobs of all models, and runs none.
     lookup: JobService,
     models: ArcSwap<ModelsByName>,
-    /// Versions that were trained, newest first.
+    /// Trained versions, newest first.
     pub(crate) trained: ArcSwap<Vec<Arc<TrainedModel>>>,
-    /// The ids of those that were removed: nobody else takes the jobs that they have left.
+    /// The ids of removed trained versions: no other version runs their remaining jobs.
     pub(crate) removed: Mutex<HashSet<String>>,
-    /// Writers take turns; readers do not wait.
-    changing: Mutex<()>,
-    /// Versions that were replaced, while they work on what they have taken.
-    leaving: TaskTracker,
+    /// Serializes writers; readers do not lock.
+    write_lock: Mutex<()>,
+    /// One task per replaced version that still has jobs.
+    draining: TaskTracker,
 }
 
 type ModelsByName = BTreeMap<String, Arc<ServedModel>>;
 
-/// A model on offer: whichever version of it is served now.
+/// A served model and its versions.
 pub struct ServedModel {
     name: String,
     current: ArcSwap<ServedVersion>,
-    /// What was served before, newest first.
-    past: Mutex<Vec<Arc<ServedVersion>>>,
+    /// The versions that were served before, newest first.
+    previous: Mutex<Vec<Arc<ServedVersion>>>,
 }
 
-/// One version of a model, with the desk that takes its jobs.
+/// One version of a model, with the job service that runs its jobs.
 pub struct ServedVersion {
-    /// The desk; its target says which version this is.
+    /// The job service; its target identifies the version.
     pub jobs: JobService,
-    /// When the model's files were changed last.
+    /// When the model's files were last modified.
     pub created_at: Timestamp,
-    /// What the model says about itself, in one sentence.
+    /// The one-sentence description that the model declares.
     pub description: Option<String>,
-    /// Where its files are.
+    /// The folder with the model's files.
     pub folder: PathBuf,
 }
 
 impl ServedVersion {
-    /// Runs its jobs.
+    /// The executor of its jobs.
     pub fn executor(&self) -> Arc<dyn Executor> {
         Arc::clone(&self.jobs.model.executor)
     }
 
-    /// 64 hexadecimal digits.
+    /// The id of the version: 64 hexadecimal digits.
     pub fn id(&self) -> &str {
         &self.jobs.target().version
     }
@@ -123,59 +123,59 @@ impl ServedModel {
         Self {
             name: version.jobs.target().model.clone(),
             current: ArcSwap::from_pointee(version),
-            past: Mutex::default(),
+            previous: Mutex::default(),
         }
     }
 
-    /// `owner/name`
+    /// The name of the model, `owner/name`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The version that is served now.
+    /// The current version.
     pub fn current(&self) -> Arc<ServedVersion> {
         self.current.load_full()
     }
 
-    /// The desk of the version that is served now.
+    /// The job service of the current version.
     pub fn jobs(&self) -> JobService {
         self.current.load().jobs.clone()
     }
 
-    /// All versions since the server was started, newest first; one that came back is there once. Only the first
-    /// takes jobs.
+    /// All versions since the server started, newest first; a version that was served twice is
+    /// listed once. Only the first accepts jobs.
     pub fn versions(&self) -> Vec<Arc<ServedVersion>> {
-        let past = self.past.lock().unwrap_or_else(PoisonError::into_inner);
+        let previous = self.previous.lock().unwrap_or_else(PoisonError::into_inner);
         let mut seen = HashSet::new();
         std::iter::once(self.current())
-            .chain(past.iter().cloned())
+            .chain(previous.iter().cloned())
             .filter(|version| seen.insert(version.id().to_owned()))
             .collect()
     }
 }
 
 impl ModelRegistry {
-    /// No models yet; `lookup` finds the jobs of all.
+    /// An empty registry; `lookup` finds the jobs of all models.
     pub fn new(lookup: JobService) -> Self {
         let inner = Inner {
             lookup,
             models: ArcSwap::default(),
             trained: ArcSwap::default(),
             removed: Mutex::default(),
-            changing: Mutex::new(()),
-            leaving: TaskTracker::new(),
+            write_lock: Mutex::new(()),
+            draining: TaskTracker::new(),
         };
         Self {
             inner: Arc::new(inner),
         }
     }
 
-    /// A desk that finds and cancels the jobs of all models, and takes none.
+    /// A job service that finds and cancels the jobs of all models, and accepts none.
     pub fn lookup(&self) -> &JobService {
         &self.inner.lookup
     }
 
-    /// The lines that the jobs of all models wait in.
+    /// The queue of all models.
     pub fn queue(&self) -> Arc<dyn Queue> {
         Arc::clone(&self.inner.lookup.shared().deps.queue)
     }
@@ -185,7 +185,7 @@ impl ModelRegistry {
         self.inner.models.load().get(name).cloned()
     }
 
-    /// The model whose present version this is.
+    /// The model whose current version has this id.
     pub fn get_by_current_version(&self, id: &str) -> Option<Arc<ServedModel>> {
         self.inner
             .models
@@ -195,12 +195,12 @@ impl ModelRegistry {
             .cloned()
     }
 
-    /// All that are served from folders, by name.
+    /// The models that are served from folders, by name.
     pub fn all(&self) -> Vec<Arc<ServedModel>> {
         self.inner.models.load().values().cloned().collect()
     }
 
-    /// The desks of all versions that take jobs, those of versions that were trained last.
+    /// The job services of all versions that accept jobs; those of trained versions come last.
     pub fn services(&self) -> Vec<JobService> {
         let trained = self.trained_models();
         let trained = trained.iter().filter_map(|trained| trained.jobs());
@@ -211,12 +211,12 @@ impl ModelRegistry {
             .collect()
     }
 
-    /// Offers a model, or another version of one. The version before ends what it has taken, and leaves.
+    /// Serves a model, or another version of one. The previous version finishes its jobs and stops.
     pub fn offer(&self, version: ServedVersion) {
-        let _turn = self.changing();
+        let _guard = self.lock_for_write();
         let mut models = ModelsByName::clone(&self.inner.models.load());
         match models.get(&version.jobs.target().model) {
-            Some(model) => self.succeed(model, Arc::new(version)),
+            Some(model) => self.replace_version(model, Arc::new(version)),
             None => {
                 let model = ServedModel::new(version);
                 models.insert(model.name.clone(), Arc::new(model));
@@ -225,61 +225,61 @@ impl ModelRegistry {
         }
     }
 
-    /// Offers a model no longer. It ends what it has taken.
+    /// Stops serving a model. It finishes its jobs.
     pub fn withdraw(&self, name: &str) {
-        let _turn = self.changing();
+        let _guard = self.lock_for_write();
         let mut models = ModelsByName::clone(&self.inner.models.load());
         if let Some(model) = models.remove(name) {
             self.inner.models.store(Arc::new(models));
-            self.end(&model);
+            self.retire_model(&model);
         }
     }
 
-    pub(crate) fn changing(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn lock_for_write(&self) -> MutexGuard<'_, ()> {
         self.inner
-            .changing
+            .write_lock
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts another version in the place of the one that is served.
-    pub(crate) fn succeed(&self, model: &ServedModel, version: Arc<ServedVersion>) {
-        let before = model.current.swap(Arc::clone(&version));
-        before
+    /// Replaces the current version of a model.
+    pub(crate) fn replace_version(&self, model: &ServedModel, version: Arc<ServedVersion>) {
+        let previous = model.current.swap(Arc::clone(&version));
+        previous
             .jobs
             .model
             .succession
             .pass_to(Some(version.jobs.clone()));
         model
-            .past
+            .previous
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .insert(0, Arc::clone(&before));
-        self.dismiss(before);
+            .insert(0, Arc::clone(&previous));
+        self.drain(previous);
     }
 
-    /// Lets a model go that nothing comes after.
-    pub(crate) fn end(&self, model: &ServedModel) {
+    /// Stops a model that has no successor.
+    pub(crate) fn retire_model(&self, model: &ServedModel) {
         model.current().jobs.model.succession.pass_to(None);
-        self.dismiss(model.current());
+        self.drain(model.current());
     }
 
-    /// Ends a version when its jobs are over.
-    fn dismiss(&self, version: Arc<ServedVersion>) {
-        self.inner.leaving.spawn(async move {
-            // Somebody may have it in hand and be about to bring a job.
-            tokio::time::sleep(IN_HAND).await;
+    /// Stops a version when its jobs have ended.
+    fn drain(&self, version: Arc<ServedVersion>) {
+        self.inner.draining.spawn(async move {
+            // A request may hold this version and be about to submit a job.
+            tokio::time::sleep(REPLACED_GRACE).await;
             version.jobs.drained().await;
             version.jobs.model.executor.stop().await;
             tracing::info!(
                 model = version.jobs.target().model,
                 version = version.id(),
-                "a version that was replaced has ended"
+                "stopped replaced version"
             );
         });
     }
 
-    /// Takes up what a server before this one has left. To be called once, with the models in place.
+    /// Resumes the jobs of the previous run. Call it once, after the models were added.
     pub async fn resume(&self) -> Result<Resumed, StoreError> {
         self.inner
             .lookup
@@ -287,9 +287,10 @@ impl ModelRegistry {
             .await
     }
 
-    /// Who runs a job that was written down. The only model there is takes all: it may have been renamed.
+    /// The job service that runs a stored job. If the server has only one model, that model runs
+    /// the job even if its name differs: the model may have been renamed.
     pub(crate) fn service_for_resumed_job(&self, target: &Target) -> Option<JobService> {
-        // With other weights it would be another answer.
+        // Only this version has the weights that the job needs.
         if let Some(trained) = self.trained_model_by_any_id(target) {
             return trained.jobs();
         }
@@ -305,15 +306,16 @@ impl ModelRegistry {
         models.get(&target.model).or(only).map(|model| model.jobs())
     }
 
-    /// Takes no more jobs, waits up to `patience` for those that run and then stops them, and sends what
-    /// is still to be told within the same time. Says whether all ended by themselves.
-    pub async fn close(&self, patience: Duration) -> bool {
-        let deadline = tokio::time::Instant::now() + patience;
+    /// Stops accepting jobs, waits up to `timeout` for running jobs, then cancels the rest, and
+    /// sends pending webhooks within the same time. Returns whether all jobs ended without a
+    /// cancel.
+    pub async fn close(&self, timeout: Duration) -> bool {
+        let deadline = tokio::time::Instant::now() + timeout;
         let Inner {
-            lookup, leaving, ..
+            lookup, draining, ..
         } = &*self.inner;
         lookup.shared().closing.cancel();
-        leaving.close();
+        draining.close();
         let services: Vec<JobService> = self
             .services()
             .into_iter()
@@ -321,7 +323,7 @@ impl ModelRegistry {
             .collect();
         let drained = async || {
             join_all(services.iter().map(JobService::drained)).await;
-            leaving.wait().await;
+            draining.wait().await;
         };
         let in_time = tokio::time::timeout_at(deadline, drained()).await.is_ok();
         if !in_time {
@@ -332,7 +334,7 @@ impl ModelRegistry {
         in_time
     }
 
-    /// Ends the models themselves.
+    /// Stops the executors of all models.
     pub async fn stop(&self) {
         join_all(
             self.services()

@@ -1,4 +1,4 @@
-//! Who runs the jobs of a version that was replaced before it could.
+//! The executor of jobs whose version was replaced before they started.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,27 +6,28 @@ use tidegate_core::port::Executor;
 
 use crate::job_service::JobService;
 
-/// What has come after the version of a desk. Cloning gives another handle to the same.
+/// The successor of a served version, once it is replaced. Clones share the same state.
 #[derive(Clone, Default)]
 pub(crate) struct Succession {
     next: Arc<OnceLock<Option<JobService>>>,
 }
 
 impl Succession {
-    /// Another version has taken the place, or nobody has. A version is replaced once.
+    /// Sets the version that replaces this one; `None` when the model is withdrawn. Only the first
+    /// call has an effect.
     pub(crate) fn pass_to(&self, next: Option<JobService>) {
         self.next.set(next).ok();
     }
 
-    /// Who runs jobs now that `own` was to run; `None` when the model is not offered any more.
+    /// The executor that now runs the jobs of `own`; `None` when the model is not served any more.
     pub(crate) fn executor(&self, own: &Arc<dyn Executor>) -> Option<Arc<dyn Executor>> {
         let mut next = self.next.get();
-        let mut now = own;
+        let mut current = own;
         while let Some(service) = next {
             let service = service.as_ref()?;
-            now = &service.model.executor;
+            current = &service.model.executor;
             next = service.model.succession.next.get();
         }
-        Some(Arc::clone(now))
+        Some(Arc::clone(current))
     }
 }

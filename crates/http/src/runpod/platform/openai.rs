@@ -181,7 +181,7 @@ impl OpenAiStream {
         self.read += progress.outputs.len();
         let mut text: String = progress.outputs.iter().map(events).collect();
         self.done |= text.ends_with(DONE);
-        if !progress.over {
+        if !progress.ended {
             return Some((Ok(text.into()), Some(self)));
         }
         match render::failure(&self.job.job.snapshot()) {

@@ -1,4 +1,4 @@
-//! Versions made by trainings: how they are stored, how they are served, and the port that makes them.
+//! Trained versions: how they are stored and served, and the port that creates them.
 
 mod served;
 pub(crate) mod training;

@@ -1,5 +1,5 @@
-//! The versions that were trained, beside the models that are served from folders: each has a desk of its own as long
-//! as the model is served whose code it runs.
+//! The trained versions in the model registry, beside the models that are served from folders. Each
+//! has a job service while its source, the model whose code it runs, is served.
 
 use std::collections::HashSet;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
@@ -12,21 +12,21 @@ use crate::models::trained::training::VersionMaker;
 use crate::models::trained::version::TrainedVersion;
 use crate::models::{ModelRegistry, ServedModel, ServedVersion};
 
-/// A version that was trained.
+/// A trained version in the registry.
 pub struct TrainedModel {
-    /// What is kept of it.
+    /// The stored version.
     pub version: TrainedVersion,
-    /// What it is now, and what it was since the server was started; nothing while its source is not served.
+    /// The served versions since the server started; `None` while its source is not served.
     model: Option<Arc<ServedModel>>,
 }
 
 impl TrainedModel {
-    /// The version that takes its jobs now.
+    /// The served version that accepts its jobs.
     pub fn current(&self) -> Option<Arc<ServedVersion>> {
         Some(self.model.as_ref()?.current())
     }
 
-    /// All that it was since the server was started, newest first. Only the first takes jobs.
+    /// All served versions since the server started, newest first. Only the first accepts jobs.
     pub fn versions(&self) -> Vec<Arc<ServedVersion>> {
         self.model
             .as_ref()
@@ -34,25 +34,25 @@ impl TrainedModel {
             .unwrap_or_default()
     }
 
-    /// Takes its jobs now.
+    /// The job service of the current version.
     pub fn jobs(&self) -> Option<JobService> {
         Some(self.model.as_ref()?.jobs())
     }
 }
 
 impl ModelRegistry {
-    /// Who makes versions of what trainings give.
+    /// Sets the port that creates versions from trainings.
     pub fn set_version_maker(&self, maker: Weak<dyn VersionMaker>) {
-        // Said once, when the server is put together.
+        // Called once, at startup.
         self.lookup().shared().version_maker.set(maker).ok();
     }
 
-    /// All versions that were trained, newest first.
+    /// All trained versions, newest first.
     pub fn trained_models(&self) -> Vec<Arc<TrainedModel>> {
         Vec::clone(&self.inner.trained.load())
     }
 
-    /// The versions that were trained for this model, newest first.
+    /// The trained versions of this model, newest first.
     pub fn trained_models_of(&self, model: &str) -> Vec<Arc<TrainedModel>> {
         self.inner
             .trained
@@ -63,7 +63,7 @@ impl ModelRegistry {
             .collect()
     }
 
-    /// The version that was trained with this id.
+    /// The trained version with this current id.
     pub fn trained_model_by_id(&self, id: &str) -> Option<Arc<TrainedModel>> {
         self.inner
             .trained
@@ -73,7 +73,8 @@ impl ModelRegistry {
             .cloned()
     }
 
-    /// The desk for jobs of this target; an id of the past leads to the version that came after it.
+    /// The job service for jobs of this target. A former id of a trained version resolves to its
+    /// current one.
     pub fn service_of(&self, target: &Target) -> Option<JobService> {
         match self.trained_model_by_any_id(target) {
             Some(trained) => trained.jobs(),
@@ -81,7 +82,7 @@ impl ModelRegistry {
         }
     }
 
-    /// The version that was trained and has, or had, this name.
+    /// The trained version that has, or had, this id.
     pub(crate) fn trained_model_by_any_id(&self, target: &Target) -> Option<Arc<TrainedModel>> {
         let is = |trained: &&Arc<TrainedModel>| {
             trained.version.model == target.model && trained.version.has_or_had_id(&target.version)
@@ -89,23 +90,24 @@ impl ModelRegistry {
         self.inner.trained.load().iter().find(is).cloned()
     }
 
-    /// Knows a version that was trained, and offers it if it can be run. What it was before ends what it has taken.
+    /// Adds or updates a trained version, and serves it if `served` is given. The version that was
+    /// served before finishes its jobs.
     pub fn offer_trained_model(&self, trained: TrainedVersion, served: Option<ServedVersion>) {
-        let _turn = self.changing();
+        let _guard = self.lock_for_write();
         let key = trained.key();
         let mut all = self.trained_models();
         let known = all.iter().position(|known| known.version.key() == key);
-        let before = known
-            .map(|place| all.remove(place))
+        let previous = known
+            .map(|index| all.remove(index))
             .and_then(|trained| trained.model.clone());
-        let model = match (before, served) {
+        let model = match (previous, served) {
             (Some(model), Some(version)) => {
-                self.succeed(&model, Arc::new(version));
+                self.replace_version(&model, Arc::new(version));
                 Some(model)
             }
             (None, Some(version)) => Some(Arc::new(ServedModel::new(version))),
             (Some(model), None) => {
-                self.end(&model);
+                self.retire_model(&model);
                 None
             }
             (None, None) => None,
@@ -121,22 +123,22 @@ impl ModelRegistry {
         self.inner.trained.store(Arc::new(all));
     }
 
-    /// Knows a version that was trained no longer. It ends what it has taken.
+    /// Removes a trained version from the registry. It finishes its jobs.
     pub fn forget_trained_model(&self, trained: &TrainedVersion) {
-        let _turn = self.changing();
+        let _guard = self.lock_for_write();
         let (key, mut all) = (trained.key(), self.trained_models());
-        let Some(place) = all.iter().position(|known| known.version.key() == key) else {
+        let Some(index) = all.iter().position(|known| known.version.key() == key) else {
             return;
         };
-        let gone = all.remove(place);
+        let removed = all.remove(index);
         self.inner.trained.store(Arc::new(all));
-        self.remember_removed(gone.version.ids.iter().cloned());
-        if let Some(model) = &gone.model {
-            self.end(model);
+        self.remember_removed(removed.version.ids.iter().cloned());
+        if let Some(model) = &removed.model {
+            self.retire_model(model);
         }
     }
 
-    /// Remembers that versions with these ids were removed.
+    /// Records that the trained versions with these ids were removed.
     pub fn remember_removed(&self, ids: impl IntoIterator<Item = String>) {
         self.removed().extend(ids);
     }
@@ -153,7 +155,7 @@ impl ModelRegistry {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes a version that was trained, for good.
+    /// Removes a trained version permanently.
     pub async fn remove_trained_model(&self, trained: &TrainedModel) -> Result<(), StoreError> {
         match self
             .lookup()

@@ -1,4 +1,4 @@
-//! The port of whoever makes versions of what trainings give, and what a training's output says about it.
+//! The port that creates a model version from the output of a training.
 
 use std::collections::BTreeMap;
 use std::sync::{OnceLock, Weak};
@@ -14,31 +14,32 @@ use crate::files::store::FileStoreError;
 use crate::job::Job;
 use crate::models::trained::version::TrainedVersion;
 
-/// The key of an output that holds what was trained, and the one that names the version that it became.
+/// The key in the output of a training that holds the weights.
 const WEIGHTS: &str = "weights";
+/// The key that the server adds: the name of the version that was created.
 const VERSION: &str = "version";
 
-/// A training that has succeeded, and that nobody knows of yet.
+/// A training that has succeeded, before its end is visible.
 pub struct Training<'a> {
-    /// Whose it is.
+    /// The account that owns the job.
     pub account: &'a Account,
-    /// Which.
+    /// The id of the job.
     pub id: &'a JobId,
-    /// What was trained.
+    /// The model and version that were trained.
     pub target: &'a Target,
-    /// The model that is to have a new version, `owner/name`.
+    /// The model that gets the new version, `owner/name`.
     pub destination: &'a str,
-    /// The weights, as they stand in its output.
+    /// The value of `weights` in its output.
     pub weights: &'a str,
 }
 
-/// Why no version was made of what a training gave.
+/// Why no version was created from a training.
 #[derive(Debug, thiserror::Error)]
 pub enum VersionError {
-    /// Nobody knows any more whose code would run the weights.
-    #[error("the version that was trained has been removed meanwhile")]
+    /// The version whose code would run the weights was removed.
+    #[error("the version that was trained was removed in the meantime")]
     Removed,
-    /// The weights could not be kept, or the version could not be written down.
+    /// The weights or the version could not be stored.
     #[error(transparent)]
     Storage(#[from] FileStoreError),
 }
@@ -50,7 +51,8 @@ impl From<StoreError> for VersionError {
 }
 
 impl VersionError {
-    fn told(&self) -> String {
+    /// The message for the client.
+    fn client_message(&self) -> String {
         match self {
             Self::Removed => self.to_string(),
             Self::Storage(error) => error.client_message(),
@@ -58,18 +60,19 @@ impl VersionError {
     }
 }
 
-/// Makes versions of what trainings give, and removes them.
+/// Creates versions from trainings, and removes them.
 #[async_trait]
 pub trait VersionMaker: Send + Sync {
-    /// Makes a version, which is written down and takes jobs when this returns. `None` when there is nothing
-    /// in the weights that a model could be given.
+    /// Creates a version. It is stored and accepts jobs when this returns. `None` when the weights
+    /// are nothing that a model can load.
     async fn make(&self, training: Training<'_>) -> Result<Option<TrainedVersion>, VersionError>;
 
-    /// Removes a version. Jobs that it has begun with are finished.
+    /// Removes a version. Its running jobs are finished.
     async fn remove_version(&self, trained: &TrainedVersion) -> Result<(), StoreError>;
 }
 
-/// What a training gave, with the name of the version that was made of it, if one was. The error is for who wanted it.
+/// The output of a training, with the name of the version that was created from it, if any. The
+/// error is a message for the client.
 pub(crate) async fn attach_version(
     maker: &OnceLock<Weak<dyn VersionMaker>>,
     job: &Job,
@@ -80,7 +83,7 @@ pub(crate) async fn attach_version(
     else {
         return Ok(output);
     };
-    let Some((fields, weights)) = weights_in(&output) else {
+    let Some((fields, weights)) = parse_weights(&output) else {
         return Ok(output);
     };
     let training = Training {
@@ -94,26 +97,26 @@ pub(crate) async fn attach_version(
         Ok(Some(trained)) => Ok(with_version(fields, &trained)),
         Ok(None) => Ok(output),
         Err(error) => Err(format!(
-            "the training has succeeded, but no version could be made of it: {}",
-            error.told()
+            "the training succeeded, but no version could be created from it: {}",
+            error.client_message()
         )),
     }
 }
 
 type OutputFields = BTreeMap<String, Box<RawValue>>;
 
-/// What an output says, and the weights in it.
-fn weights_in(output: &Bytes) -> Option<(OutputFields, String)> {
+/// The fields of an output and its weights; `None` if it is not an object with text in `weights`.
+fn parse_weights(output: &Bytes) -> Option<(OutputFields, String)> {
     let fields: OutputFields = serde_json::from_slice(output).ok()?;
     let weights = serde_json::from_str(fields.get(WEIGHTS)?.get()).ok()?;
     Some((fields, weights))
 }
 
 fn with_version(mut fields: OutputFields, trained: &TrainedVersion) -> Bytes {
-    let name = serde_json::value::to_raw_value(&trained.full_name()).expect("a text is JSON");
+    let name = serde_json::value::to_raw_value(&trained.full_name()).expect("a string serializes");
     fields.insert(VERSION.to_owned(), name);
     serde_json::to_vec(&fields)
-        .expect("it has string keys")
+        .expect("string keys serialize")
         .into()
 }
 
@@ -122,11 +125,11 @@ mod tests {
     use super::*;
 
     fn weights(output: &'static str) -> Option<String> {
-        weights_in(&Bytes::from_static(output.as_bytes())).map(|(_, weights)| weights)
+        parse_weights(&Bytes::from_static(output.as_bytes())).map(|(_, weights)| weights)
     }
 
     #[test]
-    fn only_an_object_with_weights_in_words_becomes_a_version() {
+    fn only_an_object_with_text_weights_becomes_a_version() {
         assert_eq!(
             weights(r#"{"epochs": 2, "weights": "a\nb"}"#).as_deref(),
             Some("a\nb")
@@ -144,11 +147,11 @@ mod tests {
     }
 
     #[test]
-    fn what_else_the_training_said_stays_to_the_letter() {
+    fn other_fields_of_the_output_stay_unchanged() {
         let output = Bytes::from_static(
             br#"{"weights":"w","loss":0.10000000000000000001,"version":"mine"}"#,
         );
-        let (fields, _) = weights_in(&output).unwrap();
+        let (fields, _) = parse_weights(&output).unwrap();
         let mut trained = crate::models::trained::version::sample();
         trained.ids = vec!["ab".to_owned()];
         assert_eq!(

@@ -1,8 +1,8 @@
-//! Versions that were trained, as they are kept: the name of the model whose code they run, and their weights.
+//! Stored trained versions: the name of the model whose code they run, and their weights.
 //!
-//! What is kept says nothing about the code itself, which may change; each time it does, the version gets another
-//! id. The weights are a file of the cabinet that stays as long as the version, or a text of the training's own,
-//! such as the address of a place that only the model knows how to read.
+//! The code is not stored and may change; each time it does, the version gets another id. The
+//! weights are a file in the file store that is kept as long as the version, or a text that the
+//! training returned, such as a URL that only the model can read.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -19,78 +19,78 @@ use crate::files::file_name;
 use crate::files::store::{FileStore, FileStoreError};
 use crate::models::trained::training::Training;
 
-/// The documents.
+/// The namespace of the stored versions.
 const NAMESPACE: &str = "trained";
-/// The ids of versions that were removed, which jobs may still name that a killed server has left.
+/// The namespace of the ids of removed versions. Jobs of a previous run may still refer to them.
 const REMOVED: &str = "trained-removed";
-/// How many of its ids a version remembers; jobs that still wait under an older one are lost.
+/// The number of ids that a version remembers; waiting jobs with an older id are lost.
 const MAX_IDS: usize = 100;
-/// The longest text, in bytes, that can be given to a model in its environment.
+/// The longest text, in bytes, that is passed to a model in an environment variable.
 const MAX_TEXT: usize = 16 * 1024;
 
-/// A version that was trained.
+/// A trained version of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrainedVersion {
     /// The model that it is a version of, `owner/name`.
     pub model: String,
-    /// Who has trained it; empty if that was nobody in particular.
+    /// The account that trained it; empty for the anonymous account.
     account: String,
-    /// The job that has.
+    /// The id of the training job.
     training: String,
     /// The model whose code it runs, `owner/name`.
     pub source: String,
-    /// What is given to that code.
+    /// The weights that the code loads.
     pub weights: Weights,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// What it is called, and was before the code changed; newest first and never none.
+    /// The current id and the ids before the code changed, newest first; never empty.
     pub(crate) ids: Vec<String>,
 }
 
-/// What was learned.
+/// The weights of a trained version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Weights {
-    /// A file of the cabinet.
+    /// A file in the file store.
     File {
-        /// Which.
+        /// The id of the file.
         id: String,
-        /// How it is called for the model.
+        /// The file name that the model sees.
         name: String,
-        /// Of its bytes, in hexadecimal digits.
+        /// The SHA-256 digest of the content, in hexadecimal digits.
         sha256: String,
     },
-    /// Given to the model as it is.
+    /// A text that is passed to the model unchanged.
     Text(String),
 }
 
 impl TrainedVersion {
-    /// 64 hexadecimal digits.
+    /// The current id: 64 hexadecimal digits.
     pub fn id(&self) -> &str {
         self.ids.first().map_or("", String::as_str)
     }
 
-    /// `owner/name:id`
+    /// The full name, `owner/name:id`.
     pub fn full_name(&self) -> String {
         format!("{}:{}", self.model, self.id())
     }
 
-    /// Whether this is, or was, its id.
+    /// Whether this is its current id or a former one.
     pub fn has_or_had_id(&self, id: &str) -> bool {
         self.ids.iter().any(|known| known == id)
     }
 
-    /// Whether this account has trained it.
+    /// Whether this account trained it.
     pub fn is_owned_by(&self, account: &Account) -> bool {
         self.account == name_of(account)
     }
 
-    /// Whether it came of this training of this account.
+    /// Whether this training of this account created it.
     pub fn is_result_of(&self, account: &Account, training: &JobId) -> bool {
         self.is_owned_by(account) && self.training == training.as_str()
     }
 
-    /// The same with the code of another version of its source.
+    /// The same version with the code of another version of its source.
     pub fn with_source_version(&self, source_version: &str) -> Self {
         let id = self.id_with_source_version(source_version);
         let mut ids = self.ids.clone();
@@ -103,13 +103,13 @@ impl TrainedVersion {
         }
     }
 
-    /// Its id with the code of this version of its source. The model is part of it: the same weights may be a
-    /// version of several, and whoever names only the version means one of them.
+    /// Its id with the code of this version of its source. The digest includes the model: the same
+    /// weights may be a version of several models, and an id must identify one of them.
     pub fn id_with_source_version(&self, source_version: &str) -> String {
         digest(&[source_version, &self.weights.digest(), &self.model])
     }
 
-    /// What it is kept under: it stays the same when the code changes.
+    /// The key of its document: it stays the same when the code changes.
     pub fn key(&self) -> String {
         format!(
             "{}:{}",
@@ -118,7 +118,8 @@ impl TrainedVersion {
         )
     }
 
-    /// Where the weights are, if they are brought into this folder; or the text that they are.
+    /// The path of the weights after [`TrainedVersions::copy_weights`] into this folder, or the
+    /// text of text weights.
     pub fn weights_path(&self, folder: &Path) -> PathBuf {
         match &self.weights {
             Weights::File { name, .. } => folder.join(file_name::from_text(name)),
@@ -140,14 +141,14 @@ impl Weights {
     }
 }
 
-/// Where versions that were trained are written down, and their weights kept.
+/// The stored trained versions and their weights.
 pub struct TrainedVersions {
     documents: Arc<dyn Documents>,
     file_store: Option<Arc<FileStore>>,
 }
 
 impl TrainedVersions {
-    /// A register that keeps files only if there is a cabinet.
+    /// Without a file store, only text weights can be stored.
     pub fn new(documents: Arc<dyn Documents>, file_store: Option<Arc<FileStore>>) -> Self {
         Self {
             documents,
@@ -155,7 +156,8 @@ impl TrainedVersions {
         }
     }
 
-    /// All of them, oldest first. Weights that belong to none are removed: to be called once, before trainings end.
+    /// All versions, oldest first. Removes weights that belong to none: call it once at startup,
+    /// before any training ends.
     pub async fn all(&self) -> Result<Vec<TrainedVersion>, StoreError> {
         let mut all: Vec<TrainedVersion> = Vec::new();
         for (name, json) in self.documents.all(NAMESPACE, "").await? {
@@ -169,8 +171,8 @@ impl TrainedVersions {
         Ok(all)
     }
 
-    /// Writes down what a training gave, with the code of this version of a model. Nothing if there is nothing that
-    /// a model could be given.
+    /// Stores the result of a training, to run with the code of this version of `source`. `None` if
+    /// the weights are nothing that a model can load.
     pub async fn record_training(
         &self,
         training: &Training<'_>,
@@ -189,9 +191,7 @@ impl TrainedVersions {
                 name: file.name.clone(),
                 sha256: file.sha256.clone(),
             },
-            None if is_given_as_it_is(training.weights) => {
-                Weights::Text(training.weights.to_owned())
-            }
+            None if is_text_weights(training.weights) => Weights::Text(training.weights.to_owned()),
             None => return Ok(None),
         };
         let trained = TrainedVersion {
@@ -203,41 +203,41 @@ impl TrainedVersions {
             created_at: Timestamp::now(),
             ids: Vec::new(),
         };
-        // What was learned before is the same version.
-        let known = self.known(&trained).await?.map(|known| TrainedVersion {
+        // The same weights from another training are the same version.
+        let known = self.fetch(&trained).await?.map(|known| TrainedVersion {
             created_at: trained.created_at,
             ..known
         });
         let mut trained = known.unwrap_or(trained).with_source_version(source_version);
         if let Some((file_store, file)) = file {
-            let kept = file_store
+            let stored = file_store
                 .store_weights(&trained.owner(), &file, &trained.key())
                 .await?;
             trained.weights = Weights::File {
-                id: kept.id.clone(),
-                name: kept.name.clone(),
-                sha256: kept.sha256.clone(),
+                id: stored.id.clone(),
+                name: stored.name.clone(),
+                sha256: stored.sha256.clone(),
             };
         }
         self.put(&trained).await?;
         Ok(Some(trained))
     }
 
-    async fn known(&self, trained: &TrainedVersion) -> Result<Option<TrainedVersion>, StoreError> {
+    async fn fetch(&self, trained: &TrainedVersion) -> Result<Option<TrainedVersion>, StoreError> {
         let key = trained.key();
-        let kept = self.documents.fetch(NAMESPACE, &key).await?;
-        kept.map(|json| read(&key, &json)).transpose()
+        let document = self.documents.fetch(NAMESPACE, &key).await?;
+        document.map(|json| read(&key, &json)).transpose()
     }
 
-    /// Writes a version down, in the place of what it was before.
+    /// Stores a version, or replaces the stored one with the same key.
     pub async fn put(&self, trained: &TrainedVersion) -> Result<(), StoreError> {
         let json = serde_json::to_vec(trained)
-            .expect("it has string keys")
+            .expect("string keys serialize")
             .into();
         self.documents.put(NAMESPACE, &trained.key(), json).await
     }
 
-    /// Forgets a version, and then its weights.
+    /// Removes a version, then its weights.
     pub async fn remove(&self, trained: &TrainedVersion) -> Result<(), StoreError> {
         let key = trained.key();
         for id in &trained.ids {
@@ -247,12 +247,12 @@ impl TrainedVersions {
         }
         self.documents.remove(NAMESPACE, &key).await?;
         match &self.file_store {
-            Some(file_store) => file_store.remove_weights(|of| of == key).await,
+            Some(file_store) => file_store.remove_weights(|owner| owner == key).await,
             None => Ok(()),
         }
     }
 
-    /// The ids of those that were removed.
+    /// The ids of removed versions.
     pub async fn removed(&self) -> Result<Vec<String>, StoreError> {
         Ok(self
             .documents
@@ -263,7 +263,7 @@ impl TrainedVersions {
             .collect())
     }
 
-    /// Brings the weights into an empty folder. A copy: the model may write into it.
+    /// Copies the weights into an empty folder. It is a copy because the model may write to it.
     pub async fn copy_weights(
         &self,
         trained: &TrainedVersion,
@@ -272,9 +272,9 @@ impl TrainedVersions {
         let Weights::File { id, .. } = &trained.weights else {
             return Ok(());
         };
-        let gone = || "their file is gone".to_owned();
-        let file_store = self.file_store.as_ref().ok_or_else(gone)?;
-        let file = file_store.find(&trained.owner(), id).ok_or_else(gone)?;
+        let missing = || "the file of the weights is missing".to_owned();
+        let file_store = self.file_store.as_ref().ok_or_else(missing)?;
+        let file = file_store.find(&trained.owner(), id).ok_or_else(missing)?;
         file_store
             .copy(&file, &trained.weights_path(folder))
             .await
@@ -284,16 +284,20 @@ impl TrainedVersions {
 
 fn read(name: &str, json: &[u8]) -> Result<TrainedVersion, StoreError> {
     serde_json::from_slice(json).map_err(|error| {
-        StoreError::Corrupt(format!("`{name}` on the models `{NAMESPACE}`: {error}"))
+        StoreError::Corrupt(format!(
+            "document `{name}` in namespace `{NAMESPACE}`: {error}"
+        ))
     })
 }
 
-/// A data URI is a file that nobody keeps, and what does not fit into the environment cannot be given to a model.
-fn is_given_as_it_is(text: &str) -> bool {
+/// Whether the weights can be passed as text. A data URI cannot: it is a file that was not stored.
+/// Text that does not fit into an environment variable cannot either.
+fn is_text_weights(text: &str) -> bool {
     !text.is_empty() && text.len() <= MAX_TEXT && !text.contains('\0') && !text.starts_with("data:")
 }
 
-/// Of several texts; none of them can be mistaken for a part of another.
+/// The digest of several texts. Their lengths are included, so that different splits of the same
+/// text have different digests.
 fn digest(parts: &[&str]) -> String {
     let mut hash = Context::new(&SHA256);
     for part in parts {
@@ -307,7 +311,8 @@ fn digest(parts: &[&str]) -> String {
         .collect()
 }
 
-/// As it is written down: nobody can be called like nobody in particular.
+/// The stored form of an account. No account has an empty name, so that stands for the anonymous
+/// one.
 fn name_of(account: &Account) -> &str {
     if account.is_anonymous() {
         ""
@@ -335,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_follows_the_code_and_the_key_does_not() {
+    fn the_id_depends_on_the_code_and_the_key_does_not() {
         let first = sample();
         let second = first.with_source_version("v2");
         assert_ne!(first.id(), second.id());
@@ -348,12 +353,12 @@ mod tests {
         assert_eq!(
             second.with_source_version("v1").ids,
             [first.id(), second.id()],
-            "back again, and nothing twice"
+            "the first id is current again and is listed once"
         );
     }
 
     #[test]
-    fn model_code_and_weights_make_the_id() {
+    fn the_id_depends_on_model_code_and_weights() {
         let one = sample();
         let file = |sha256: &str| Weights::File {
             id: "a".to_owned(),
@@ -396,12 +401,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_cannot_be_given_is_no_weights() {
+    fn text_weights_must_fit_into_an_environment_variable() {
         for good in ["https://example.com/w.bin", "s3://bucket/w", "w"] {
-            assert!(is_given_as_it_is(good), "{good}");
+            assert!(is_text_weights(good), "{good}");
         }
         for bad in ["", "data:;base64,AA==", "a\0b", &"x".repeat(MAX_TEXT + 1)] {
-            assert!(!is_given_as_it_is(bad), "{}", bad.len());
+            assert!(!is_text_weights(bad), "{}", bad.len());
         }
     }
 }
