@@ -17,7 +17,7 @@ pub trait HasOwner {
     fn owner(&self) -> &Self::Owner;
 
     /// Who has a lower number goes first, whenever they joined; who has the same, in the order of joining.
-    fn number(&self) -> u64 {
+    fn order(&self) -> u64 {
         0
     }
 }
@@ -64,7 +64,7 @@ impl<W: HasOwner> FairQueue<W> {
             self.turns.push_back(waiter.owner().clone());
         }
         // They stand by their numbers already, and there may be very many.
-        let place = line.partition_point(|before| before.number() <= waiter.number());
+        let place = line.partition_point(|before| before.order() <= waiter.order());
         line.insert(place, waiter);
         self.len += 1;
     }
@@ -165,7 +165,7 @@ mod tests {
             &()
         }
 
-        fn number(&self) -> u64 {
+        fn order(&self) -> u64 {
             self.0
         }
     }

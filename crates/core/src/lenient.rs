@@ -11,15 +11,15 @@ const MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// What infinities become; `NaN` is always `null`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Infinities {
+pub enum InfinityEncoding {
     /// Numbers that are too large for one: Python reads infinities again.
-    TooLarge,
+    OutOfRange,
     /// `null`, which everybody can read.
     Null,
 }
 
 /// The text as JSON, or `None` when it is none even so.
-pub fn as_json(text: &Bytes, infinities: Infinities) -> Option<Bytes> {
+pub fn as_json(text: &Bytes, infinities: InfinityEncoding) -> Option<Bytes> {
     let text = if text.starts_with(MARK) {
         text.slice(MARK.len()..)
     } else {
@@ -40,14 +40,14 @@ fn is_json(text: &[u8]) -> bool {
 }
 
 /// The text with other words for those numbers, outside of strings.
-fn tamed(text: &str, infinities: Infinities) -> String {
+fn tamed(text: &str, infinities: InfinityEncoding) -> String {
     let numbers = match infinities {
-        Infinities::TooLarge => [
+        InfinityEncoding::OutOfRange => [
             ("-Infinity", "-1e999"),
             ("Infinity", "1e999"),
             ("NaN", "null"),
         ],
-        Infinities::Null => ["-Infinity", "Infinity", "NaN"].map(|name| (name, "null")),
+        InfinityEncoding::Null => ["-Infinity", "Infinity", "NaN"].map(|name| (name, "null")),
     };
     let mut out = String::with_capacity(text.len());
     let (mut rest, mut in_string) = (text, false);
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn numbers_that_json_lacks_are_read_and_texts_stay() {
         let read = |text: &'static [u8]| {
-            as_json(&Bytes::from_static(text), Infinities::TooLarge)
+            as_json(&Bytes::from_static(text), InfinityEncoding::OutOfRange)
                 .map(|json| String::from_utf8(json.to_vec()).unwrap())
         };
         let all: [(&[u8], &str); 5] = [
@@ -105,7 +105,7 @@ mod tests {
         }
         let infinite = Bytes::from_static(br#"["Infinity", Infinity, -Infinity]"#);
         assert_eq!(
-            as_json(&infinite, Infinities::Null).as_deref(),
+            as_json(&infinite, InfinityEncoding::Null).as_deref(),
             Some(&br#"["Infinity", null, null]"#[..])
         );
     }

@@ -4,6 +4,7 @@
 pub mod account;
 pub mod blobs;
 pub mod chain;
+pub mod counters;
 pub mod event;
 pub mod fair_queue;
 #[cfg(any(test, fuzzing))]
@@ -13,7 +14,6 @@ pub mod health;
 pub mod id;
 pub mod job;
 pub mod lenient;
-pub mod meter;
 pub mod metrics;
 pub mod planted;
 pub mod policy;

@@ -20,7 +20,7 @@ pub struct PoolStatus {
 
 impl PoolStatus {
     /// Both together, as if they were one. The processes of the other are numbered after ours.
-    pub fn join(&mut self, other: Self) {
+    pub fn merge(&mut self, other: Self) {
         self.slots += other.slots;
         self.free += other.free;
         let first = self.children.len();
@@ -132,7 +132,7 @@ mod tests {
             children: vec![child(0)],
             deaths: vec![(DeathCause::Signal, 4), (DeathCause::Exit, 2)],
         };
-        one.join(other);
+        one.merge(other);
         assert_eq!((one.slots, one.free), (3, 2));
         assert_eq!(
             one.children

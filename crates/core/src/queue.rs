@@ -82,7 +82,7 @@ pub struct QueueEntry {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
     /// In which line it stood.
-    pub line: QueueName,
+    pub queue: QueueName,
     /// Which job.
     pub entry: QueueEntry,
     /// Means something to the queue only. Another one after each taking, so that who had it before has no say.
@@ -111,7 +111,7 @@ pub struct QueueDepth {
     /// In nobody's hands.
     pub waiting: usize,
     /// In somebody's.
-    pub taken: usize,
+    pub claimed: usize,
 }
 
 /// The lines that jobs wait in.
@@ -122,15 +122,19 @@ pub struct QueueDepth {
 pub trait Queue: Send + Sync {
     /// Puts a job behind the others of its account. One that waits already stays where it is; one that is in hand
     /// waits again when that is done.
-    async fn push(&self, line: &QueueName, entry: QueueEntry) -> Result<(), QueueError>;
+    async fn push(&self, queue: &QueueName, entry: QueueEntry) -> Result<(), QueueError>;
 
     /// Waits until more than so many stand in a line; says how many. They may be gone when they are asked for.
-    async fn waits(&self, line: &QueueName, more_than: usize) -> Result<usize, QueueError>;
+    async fn wait_for_more_than(
+        &self,
+        queue: &QueueName,
+        more_than: usize,
+    ) -> Result<usize, QueueError>;
 
     /// The next of a line; waits for one as long as `patience` lasts.
     async fn take(
         &self,
-        line: &QueueName,
+        queue: &QueueName,
         consumer: &Consumer,
         patience: Duration,
     ) -> Result<Option<Claim>, QueueError>;
@@ -147,7 +151,7 @@ pub trait Queue: Send + Sync {
     /// A job is over before its turn: it is not handed out any more.
     async fn remove(
         &self,
-        line: &QueueName,
+        queue: &QueueName,
         account: &Account,
         id: &JobId,
     ) -> Result<(), QueueError>;
@@ -177,7 +181,7 @@ pub trait Queue: Send + Sync {
     ) -> Result<Vec<(QueueName, QueueEntry)>, QueueError>;
 
     /// How many are in a line.
-    async fn depth(&self, line: &QueueName) -> Result<QueueDepth, QueueError>;
+    async fn depth(&self, queue: &QueueName) -> Result<QueueDepth, QueueError>;
 }
 
 /// What becomes of an entry whose holder is gone.
@@ -196,7 +200,7 @@ pub trait UpkeepHandler: Send + Sync {
     async fn overdue(&self, entry: &QueueEntry);
 
     /// What this process works on itself, and so is not lost, however long nobody could say so.
-    fn in_hand(&self) -> Vec<Claim>;
+    fn active_claims(&self) -> Vec<Claim>;
 
     /// Whoever had this entry is gone: ends the job, or has it done again. Says what becomes of the entry.
     async fn lost(&self, claim: &Claim) -> Disposition;

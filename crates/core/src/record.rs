@@ -31,7 +31,7 @@ pub struct JobRecord {
     /// Whether input, output and logs were removed because their time was over.
     pub data_removed: bool,
     /// Whether somebody was told that it stops.
-    pub cancel_asked: bool,
+    pub cancel_requested: bool,
 }
 
 /// What was asked for.

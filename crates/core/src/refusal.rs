@@ -65,13 +65,13 @@ pub enum Rule {
     /// It must be of another type.
     Type,
     /// It is too small a number.
-    Least,
+    Minimum,
     /// It is too large a number.
-    Most,
+    Maximum,
     /// It is too short a text.
-    Shortest,
+    MinLength,
     /// It is too long a text.
-    Longest,
+    MaxLength,
     /// It must match a pattern.
     Pattern,
     /// Another one; the message says which.

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use crate::meter::Histogram;
+use crate::counters::Histogram;
 use crate::record::{
     Completion, JobRecord, JobSpec, JobSummary, OutboxMessage, SettledMessage, Settlement,
 };
@@ -120,21 +120,21 @@ pub enum Reopened {
     /// It is to be sent, from now on.
     Message(Box<OutboxMessage>),
     /// It is not settled: somebody sends it already.
-    StillToBeSent,
+    StillPending,
     /// Nobody knows it.
     Unknown,
 }
 
 /// What a store counts. It is read while the store goes on.
 #[derive(Debug)]
-pub struct StoreMeter {
+pub struct StoreMetrics {
     /// How long commits took, the sync to the disk included.
     pub commit_seconds: Histogram,
     /// How many changes were committed together.
     pub commit_changes: Histogram,
 }
 
-impl Default for StoreMeter {
+impl Default for StoreMetrics {
     fn default() -> Self {
         const SECONDS: &[f64] = &[
             0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0,
@@ -164,7 +164,7 @@ pub struct JobFinish {
     /// How.
     pub completion: Completion,
     /// Kept in the same moment, if somebody wants to be told.
-    pub letter: Option<OutboxMessage>,
+    pub message: Option<OutboxMessage>,
 }
 
 /// What is written down about jobs.
@@ -186,7 +186,7 @@ pub trait Store: Send + Sync {
     ) -> Result<Option<u32>, StoreError>;
 
     /// Notes that somebody was told that a job stops. `false` when it is over already, or unknown.
-    async fn ask_cancel(&self, account: &Account, id: &JobId) -> Result<bool, StoreError>;
+    async fn request_cancel(&self, account: &Account, id: &JobId) -> Result<bool, StoreError>;
 
     /// Ends a job. `false` when it was over already, is unknown, or another attempt has it: nothing is changed
     /// then, and the letter is not kept. A job that never began is ended by attempt 0.

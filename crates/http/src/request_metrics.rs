@@ -5,8 +5,8 @@
 //! counts it in the same place.
 
 use axum::response::Response;
+use tidegate_core::counters::{Counter, Counters, MetricLabel};
 use tidegate_core::label;
-use tidegate_core::meter::{Counter, Counters, MetricLabel};
 
 /// API, resource and path prefix. The first match counts, so the most frequent ones come first.
 const RESOURCES: &[(&str, &str, &str)] = &[

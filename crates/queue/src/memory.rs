@@ -77,7 +77,7 @@ impl MemoryQueue {
             let lease = queues.next_number();
             let entry = queues.queue(name).take(lease)?;
             Some(Claim {
-                line: name.clone(),
+                queue: name.clone(),
                 entry,
                 ticket: lease.to_string(),
             })
@@ -115,7 +115,11 @@ impl Queue for MemoryQueue {
         Ok(())
     }
 
-    async fn waits(&self, name: &QueueName, more_than: usize) -> Result<usize, QueueError> {
+    async fn wait_for_more_than(
+        &self,
+        name: &QueueName,
+        more_than: usize,
+    ) -> Result<usize, QueueError> {
         let pushed = self.pushed(name);
         loop {
             let notified = pushed.notified();
@@ -139,7 +143,7 @@ impl Queue for MemoryQueue {
             return Ok(Some(claim));
         }
         let until = Instant::now() + timeout;
-        while tokio::time::timeout_at(until, self.waits(name, 0))
+        while tokio::time::timeout_at(until, self.wait_for_more_than(name, 0))
             .await
             .is_ok()
         {
@@ -154,25 +158,25 @@ impl Queue for MemoryQueue {
         self.with(|queues| {
             claims
                 .iter()
-                .for_each(|claim| queues.queue(&claim.line).renew(lease(claim)))
+                .for_each(|claim| queues.queue(&claim.queue).renew(lease(claim)))
         });
         Ok(())
     }
 
     async fn ack(&self, claim: &Claim) -> Result<bool, QueueError> {
-        Ok(
-            self.with(|queues| match queues.queue(&claim.line).ack(lease(claim)) {
+        Ok(self.with(
+            |queues| match queues.queue(&claim.queue).ack(lease(claim)) {
                 Some(removed) => {
-                    queues.after_removal(&claim.line, removed);
+                    queues.after_removal(&claim.queue, removed);
                     true
                 }
                 None => false,
-            }),
-        )
+            },
+        ))
     }
 
     async fn put_back(&self, claim: &Claim) -> Result<(), QueueError> {
-        self.with(|queues| queues.queue(&claim.line).put_back(lease(claim)));
+        self.with(|queues| queues.queue(&claim.queue).put_back(lease(claim)));
         Ok(())
     }
 
@@ -230,7 +234,7 @@ impl Queue for MemoryQueue {
                     let lease = queues.next_number();
                     if let Some(entry) = queues.queue(&name).transfer(expired, lease) {
                         claims.push(Claim {
-                            line: name.clone(),
+                            queue: name.clone(),
                             entry,
                             ticket: lease.to_string(),
                         });

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_core::lenient::{self, Infinities};
+use tidegate_core::lenient::{self, InfinityEncoding};
 
 /// A job from the platform.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(crate) fn jobs(body: &Bytes) -> Option<TakenJobs> {
     if body.trim_ascii().is_empty() {
         return Some(TakenJobs::default());
     }
-    let body = lenient::as_json(body, Infinities::TooLarge)?;
+    let body = lenient::as_json(body, InfinityEncoding::OutOfRange)?;
     let mut taken = TakenJobs::default();
     if let Ok(list) = serde_json::from_slice::<Vec<&RawValue>>(&body) {
         for item in list {

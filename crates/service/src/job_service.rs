@@ -281,7 +281,7 @@ impl JobService {
         planted!(ForgottenCancel, return running);
         if running
             && let Some(store) = self.store()
-            && let Err(error) = store.ask_cancel(account, id).await
+            && let Err(error) = store.request_cancel(account, id).await
         {
             tracing::warn!(job = %id, error = %chain(&error), "failed to persist cancel request");
         }

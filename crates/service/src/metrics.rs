@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::meter::{Counter, Counters, Histogram, MetricLabel};
+use tidegate_core::counters::{Counter, Counters, Histogram, MetricLabel};
 use tidegate_core::record::Api;
 use tidegate_core::{JobKind, Refusal, Status, label};
 

@@ -16,7 +16,7 @@ use axum::Router;
 use jiff::Timestamp;
 use tidegate_core::port::BoxFuture;
 use tidegate_core::queue::Consumer;
-use tidegate_core::store::StoreMeter;
+use tidegate_core::store::StoreMetrics;
 use tidegate_http::access::{self, Tokens};
 use tidegate_http::admin::{self, JobServices};
 use tidegate_http::edge::EdgeConfig;
@@ -115,7 +115,7 @@ impl ListeningServer {
         routes: Router,
         models: &ModelRegistry,
         job_services: JobServices,
-        store: Option<Arc<StoreMeter>>,
+        store: Option<Arc<StoreMetrics>>,
     ) -> RunningServer {
         let sources = MetricSources {
             job_services: Arc::clone(&job_services),

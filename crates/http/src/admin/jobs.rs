@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use jiff::Timestamp;
-use tidegate_core::meter::MetricLabel;
+use tidegate_core::counters::MetricLabel;
 use tidegate_core::record::JobSummary;
 use tidegate_core::store::JobFilter;
 use tidegate_core::{Account, JobId};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::meter::MetricLabel;
+use tidegate_core::counters::MetricLabel;
 use tidegate_core::store::JobFilter;
 use tidegate_core::{Account, JobId, Status};
 use url::form_urlencoded;

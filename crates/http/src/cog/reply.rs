@@ -7,9 +7,9 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
+use tidegate_core::counters::MetricLabel;
 use tidegate_core::health::Health;
 use tidegate_core::id::InvalidJobId;
-use tidegate_core::meter::MetricLabel;
 use tidegate_core::planted;
 use tidegate_core::refusal::{FieldError, Rule};
 use tidegate_core::{JobId, JobKind, Refusal, Status};
@@ -289,10 +289,10 @@ impl<'a> Detail<'a> {
             Rule::Required => "value_error.missing",
             Rule::Choice(_)
             | Rule::Type
-            | Rule::Least
-            | Rule::Most
-            | Rule::Shortest
-            | Rule::Longest
+            | Rule::Minimum
+            | Rule::Maximum
+            | Rule::MinLength
+            | Rule::MaxLength
             | Rule::Pattern
             | Rule::Other => "value_error",
         };

@@ -122,7 +122,7 @@ fn to_prometheus(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::meter::Histogram;
+    use tidegate_core::counters::Histogram;
 
     use super::*;
 

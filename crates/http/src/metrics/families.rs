@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tidegate_core::counters::{Histogram, HistogramSnapshot, MetricLabel};
 use tidegate_core::health::{Health, HealthReport};
-use tidegate_core::meter::{Histogram, HistogramSnapshot, MetricLabel};
 use tidegate_core::pool_status::{PoolStatus, ProcessState};
 use tidegate_service::{JobMetrics, JobService, QueueStatus};
 
@@ -75,7 +75,7 @@ pub(super) fn collect(sources: &MetricSources) -> CollectedMetrics {
             .iter_mut()
             .find(|model| model.name == jobs.target().model)
         {
-            Some(model) => model.pool.join(jobs.pool_status()),
+            Some(model) => model.pool.merge(jobs.pool_status()),
             None => models.push(ModelMetrics::of(jobs)),
         }
     }
@@ -493,7 +493,7 @@ impl MetricSnapshot<'_> {
 
     fn store(
         &self,
-        histogram: impl Fn(&tidegate_core::store::StoreMeter) -> &Histogram,
+        histogram: impl Fn(&tidegate_core::store::StoreMetrics) -> &Histogram,
     ) -> Vec<Sample> {
         unlabeled(
             self.sources

@@ -15,7 +15,7 @@ use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use jiff::Timestamp;
-use tidegate_core::store::StoreMeter;
+use tidegate_core::store::StoreMetrics;
 
 use crate::access::require_operator;
 use crate::admin::JobServices;
@@ -31,7 +31,7 @@ pub struct MetricSources {
     /// The counters of requests.
     pub request_metrics: Arc<RequestMetrics>,
     /// The counters of the store, if there is one.
-    pub store: Option<Arc<StoreMeter>>,
+    pub store: Option<Arc<StoreMetrics>>,
     /// The version of this build.
     pub build: BuildInfo,
     /// When the server started.

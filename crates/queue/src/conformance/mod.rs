@@ -78,7 +78,7 @@ macro_rules! conformance {
         $crate::conformance!(@cases $open, waiting:
             take_waits_for_the_next_entry,
             take_returns_at_its_timeout,
-            waits_returns_when_an_entry_is_pushed,
+            wait_for_more_than_returns_when_an_entry_is_pushed,
             depth_counts_waiting_and_taken_entries,
         );
         $crate::conformance!(@cases $open, deadlines:

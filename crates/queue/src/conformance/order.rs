@@ -99,7 +99,7 @@ pub async fn queues_are_independent(queue: Arc<dyn Queue>) {
         .await
         .unwrap()
         .unwrap();
-    assert_eq!((first.line, first.entry.id.as_str()), (other, "a"));
+    assert_eq!((first.queue, first.entry.id.as_str()), (other, "a"));
 }
 
 /// A job that waits keeps its position when it is pushed again.

@@ -39,9 +39,9 @@ pub async fn take_returns_at_its_timeout(queue: Arc<dyn Queue>) {
 }
 
 /// `waits` returns as soon as more entries wait than it was given.
-pub async fn waits_returns_when_an_entry_is_pushed(queue: Arc<dyn Queue>) {
+pub async fn wait_for_more_than_returns_when_an_entry_is_pushed(queue: Arc<dyn Queue>) {
     let waits = async {
-        tokio::time::timeout(LONG, queue.waits(&queue_name(), 0))
+        tokio::time::timeout(LONG, queue.wait_for_more_than(&queue_name(), 0))
             .await
             .unwrap()
             .unwrap()
@@ -53,14 +53,20 @@ pub async fn waits_returns_when_an_entry_is_pushed(queue: Arc<dyn Queue>) {
     let (count, ()) = tokio::join!(waits, pushes);
     assert_eq!(count, 1);
     queue.push(&queue_name(), entry("bob", "b")).await.unwrap();
-    assert_eq!(queue.waits(&queue_name(), 1).await.unwrap(), 2);
-    let third =
-        tokio::time::timeout(Duration::from_millis(50), queue.waits(&queue_name(), 2)).await;
+    assert_eq!(queue.wait_for_more_than(&queue_name(), 1).await.unwrap(), 2);
+    let third = tokio::time::timeout(
+        Duration::from_millis(50),
+        queue.wait_for_more_than(&queue_name(), 2),
+    )
+    .await;
     assert!(third.is_err(), "there are no more than two");
     take_next(&*queue).await.unwrap();
     take_next(&*queue).await.unwrap();
-    let waits_again =
-        tokio::time::timeout(Duration::from_millis(50), queue.waits(&queue_name(), 0)).await;
+    let waits_again = tokio::time::timeout(
+        Duration::from_millis(50),
+        queue.wait_for_more_than(&queue_name(), 0),
+    )
+    .await;
     assert!(waits_again.is_err(), "no entry waits any more");
 }
 
@@ -75,7 +81,7 @@ pub async fn depth_counts_waiting_and_taken_entries(queue: Arc<dyn Queue>) {
         queue.depth(&queue_name()).await.unwrap(),
         QueueDepth {
             waiting: 2,
-            taken: 2
+            claimed: 2
         }
     );
     queue.ack(&claim).await.unwrap();
@@ -87,7 +93,7 @@ pub async fn depth_counts_waiting_and_taken_entries(queue: Arc<dyn Queue>) {
         queue.depth(&queue_name()).await.unwrap(),
         QueueDepth {
             waiting: 1,
-            taken: 1
+            claimed: 1
         }
     );
 }

@@ -42,7 +42,7 @@ impl HasOwner for OrderKey {
         &self.account
     }
 
-    fn number(&self) -> u64 {
+    fn order(&self) -> u64 {
         match self.priority {
             Priority::Normal => self.number,
             Priority::Low => LOW | self.number,
@@ -223,10 +223,10 @@ impl ModelQueue {
     }
 
     pub(super) fn depth(&self) -> QueueDepth {
-        let taken = self.leases.len();
+        let claimed = self.leases.len();
         QueueDepth {
-            waiting: self.entries.len() - taken,
-            taken,
+            waiting: self.entries.len() - claimed,
+            claimed,
         }
     }
 }

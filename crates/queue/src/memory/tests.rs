@@ -197,7 +197,7 @@ fn check(steps: Vec<Step>) {
             }
             let depth = QueueDepth {
                 waiting: model.waiting.values().map(BTreeSet::len).sum(),
-                taken: model.taken.len(),
+                claimed: model.taken.len(),
             };
             assert_eq!(queue.depth(&name).await.expect("memory"), depth);
         }

@@ -20,10 +20,10 @@ pub(super) async fn run(
         loop {
             // This process may have been suspended for longer than `lost_after`; its own claims are
             // not lost.
-            or_default("renew", queue.renew(&handler.in_hand()).await);
+            or_default("renew", queue.renew(&handler.active_claims()).await);
             let lost = or_default("lost", queue.lost(consumer, config.lost_after, BATCH).await);
             for claim in &lost {
-                tracing::warn!(queue = %claim.line, job = %claim.entry.id, "consumer of job is gone");
+                tracing::warn!(queue = %claim.queue, job = %claim.entry.id, "consumer of job is gone");
                 match handler.lost(claim).await {
                     Disposition::Remove => drop(or_default("ack", queue.ack(claim).await)),
                     Disposition::Keep => {}

@@ -41,7 +41,7 @@ impl UpkeepHandler for RecordingHandler {
         }
     }
 
-    fn in_hand(&self) -> Vec<Claim> {
+    fn active_claims(&self) -> Vec<Claim> {
         self.claims
             .lock()
             .expect("no test panics while it holds the lock")

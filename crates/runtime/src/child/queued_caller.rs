@@ -15,7 +15,7 @@ pub(crate) type SlotPermit =
 /// A caller that waits for a permit.
 pub(crate) struct QueuedCaller {
     pub(crate) account: Account,
-    /// The position in the queue of the account; see [`HasOwner::number`].
+    /// The position in the queue of the account; see [`HasOwner::order`].
     pub(crate) sequence: u64,
     pub(crate) permit: oneshot::Sender<SlotPermit>,
 }
@@ -27,7 +27,7 @@ impl HasOwner for QueuedCaller {
         &self.account
     }
 
-    fn number(&self) -> u64 {
+    fn order(&self) -> u64 {
         self.sequence
     }
 }

@@ -325,10 +325,10 @@ fn describe(error: jsonschema::ValidationError<'_>) -> FieldError {
 fn rule_of(kind: &ValidationErrorKind) -> Rule {
     match kind {
         ValidationErrorKind::Type { .. } => Rule::Type,
-        ValidationErrorKind::Minimum { .. } => Rule::Least,
-        ValidationErrorKind::Maximum { .. } => Rule::Most,
-        ValidationErrorKind::MinLength { .. } => Rule::Shortest,
-        ValidationErrorKind::MaxLength { .. } => Rule::Longest,
+        ValidationErrorKind::Minimum { .. } => Rule::Minimum,
+        ValidationErrorKind::Maximum { .. } => Rule::Maximum,
+        ValidationErrorKind::MinLength { .. } => Rule::MinLength,
+        ValidationErrorKind::MaxLength { .. } => Rule::MaxLength,
         ValidationErrorKind::Pattern { .. } => Rule::Pattern,
         _ => Rule::Other,
     }

@@ -167,7 +167,7 @@ impl JobRecorder {
             began_at: self.unwritten_begin,
             status: end.status,
             completion: completion(snapshot),
-            letter: message.clone(),
+            message: message.clone(),
         };
         let mut tries_while_closing = 0;
         loop {

@@ -69,7 +69,7 @@ impl JobService {
             for (_, record) in batch {
                 let service = service_of(&record.spec.target);
                 let terminal = match &service {
-                    _ if record.cancel_asked => TerminalState::Canceled,
+                    _ if record.cancel_requested => TerminalState::Canceled,
                     Some(service) if self.may_run_again(&record) => {
                         resumed.queued += 1;
                         service.run_again(&store, record).await;

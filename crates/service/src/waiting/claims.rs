@@ -47,7 +47,7 @@ impl ActiveClaims {
         self.with(|claims| {
             claims
                 .values()
-                .filter(|claim| claim.line == *queue)
+                .filter(|claim| claim.queue == *queue)
                 .cloned()
                 .collect()
         })
@@ -81,5 +81,5 @@ impl Drop for ClaimGuard {
 }
 
 fn key(claim: &Claim) -> ClaimKey {
-    (claim.line.clone(), claim.ticket.clone())
+    (claim.queue.clone(), claim.ticket.clone())
 }

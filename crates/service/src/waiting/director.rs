@@ -271,7 +271,7 @@ async fn direct(service: JobService) {
         tokio::select! {
             biased;
             Some(admission) = admissions.next() => service.start_next(&consumer, admission).await,
-            waiting = queue.waits(queue_name, pending), if !leaves && pending < max_pending => match waiting {
+            waiting = queue.wait_for_more_than(queue_name, pending), if !leaves && pending < max_pending => match waiting {
                 Ok(waiting) => {
                     let wanted = pending..waiting.min(max_pending);
                     admissions.extend(wanted.map(|_| service.admission()));

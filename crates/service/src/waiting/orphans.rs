@@ -22,7 +22,7 @@ impl UpkeepHandler for ModelRegistry {
         }
     }
 
-    fn in_hand(&self) -> Vec<Claim> {
+    fn active_claims(&self) -> Vec<Claim> {
         self.lookup().shared().claims.all()
     }
 
@@ -60,13 +60,13 @@ impl ModelRegistry {
                 let store = lookup.store().expect("it gave the record");
                 if let Some(service) = service
                     .as_ref()
-                    .filter(|service| !record.cancel_asked && service.may_run_again(&record))
+                    .filter(|service| !record.cancel_requested && service.may_run_again(&record))
                 {
                     live.inspect(|job| lookup.shared().registry.forget(job));
                     service.run_again(store, record).await;
                     return Ok(Disposition::Remove);
                 }
-                let terminal = if record.cancel_asked {
+                let terminal = if record.cancel_requested {
                     TerminalState::Canceled
                 } else {
                     TerminalState::Failed(LOST.to_owned())

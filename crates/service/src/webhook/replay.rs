@@ -87,7 +87,7 @@ impl JobService {
                 Ok(true)
             }
             // It was taken a moment ago, and that is being written down.
-            Reopened::StillToBeSent => Err(ReplayError::InFlight),
+            Reopened::StillPending => Err(ReplayError::InFlight),
             Reopened::Unknown => Ok(false),
         }
     }

@@ -115,7 +115,7 @@ impl Gate {
                 completed_at: Timestamp::now(),
                 ..Completion::empty()
             },
-            letter: None,
+            message: None,
         };
         assert!(self.store.finish(finish).await.expect("the store works"));
     }
@@ -162,8 +162,8 @@ impl Store for Gate {
         self.store.begin(account, id, at).await
     }
 
-    async fn ask_cancel(&self, account: &Account, id: &JobId) -> Result<bool, StoreError> {
-        self.store.ask_cancel(account, id).await
+    async fn request_cancel(&self, account: &Account, id: &JobId) -> Result<bool, StoreError> {
+        self.store.request_cancel(account, id).await
     }
 
     async fn finish(&self, finish: JobFinish) -> Result<bool, StoreError> {

@@ -165,7 +165,7 @@ async fn a_job_whose_task_is_lost_fails_and_whoever_waits_for_it_is_told() {
     let models = models(&jobs);
     let lost = submitted(&jobs, job("ann", "lost")).await;
     let _run = model.started().await;
-    let line = tidegate_core::queue::QueueName::new("any");
+    let queue = tidegate_core::queue::QueueName::new("any");
     let entry = QueueEntry {
         account: account("ann"),
         id: id("lost"),
@@ -173,7 +173,7 @@ async fn a_job_whose_task_is_lost_fails_and_whoever_waits_for_it_is_told() {
         deadline: None,
     };
     let claim = Claim {
-        line,
+        queue,
         entry,
         ticket: String::new(),
     };

@@ -32,7 +32,7 @@ pub async fn write_until_killed(store: Arc<dyn Store>, run: &str) {
                 store.insert(spec(&name)).await.unwrap();
                 report("insert", &name);
                 let mut end = finish(&name, 0, 1);
-                end.letter = Some(message(&name, &name, 0));
+                end.message = Some(message(&name, &name, 0));
                 store.finish(end).await.unwrap();
                 report("finish", &name);
             }

@@ -191,18 +191,18 @@ pub async fn a_cancel_request_is_stored(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     let before = get(&*store, "a").await;
-    assert!(store.ask_cancel(&ann(), &id("a")).await.unwrap());
+    assert!(store.request_cancel(&ann(), &id("a")).await.unwrap());
     assert_eq!(
         get(&*store, "a").await,
         JobRecord {
-            cancel_asked: true,
+            cancel_requested: true,
             ..before
         }
     );
     assert!(store.finish(finish("a", 1, 2)).await.unwrap());
     for name in ["a", "unknown"] {
         assert!(
-            !store.ask_cancel(&ann(), &id(name)).await.unwrap(),
+            !store.request_cancel(&ann(), &id(name)).await.unwrap(),
             "{name}"
         );
     }

@@ -30,7 +30,7 @@ async fn all(store: &dyn Store, limit: usize) -> Vec<OutboxMessage> {
 async fn end_with(store: &dyn Store, message_id: &str, name: &str, next_at: i64) {
     store.insert(spec(name)).await.unwrap();
     let mut end = finish(name, 0, 1);
-    end.letter = Some(message(message_id, name, next_at));
+    end.message = Some(message(message_id, name, next_at));
     assert!(store.finish(end).await.unwrap());
 }
 
@@ -48,7 +48,7 @@ pub async fn no_end_no_message(store: Arc<dyn Store>) {
     store.begin(&ann(), &id("a"), at(1)).await.unwrap();
     for attempt in [0, 2] {
         let mut end = finish("a", attempt, 1);
-        end.letter = Some(message("msg_1", "a", 5));
+        end.message = Some(message("msg_1", "a", 5));
         assert!(!store.finish(end).await.unwrap());
     }
     assert!(all(&*store, 10).await.is_empty());
@@ -167,7 +167,7 @@ pub async fn a_settled_message_can_be_reopened(store: Arc<dyn Store>) {
     end_with(&*store, "msg_1", "a", 5).await;
     assert_eq!(
         store.reopen_message("msg_1", None, at(9)).await.unwrap(),
-        Reopened::StillToBeSent
+        Reopened::StillPending
     );
     store.record_attempt("msg_1", delivered(8)).await.unwrap();
 

@@ -50,7 +50,7 @@ pub async fn one_of_many_ends_succeeds(store: Arc<dyn Store>) {
             } else {
                 Status::Canceled
             };
-            end.letter = Some(message(&format!("{round}-{n}"), &name, 0));
+            end.message = Some(message(&format!("{round}-{n}"), &name, 0));
             callers.spawn(async move { store.finish(end).await.unwrap().then_some(n) });
         }
         let winners: Vec<_> = callers.join_all().await.into_iter().flatten().collect();

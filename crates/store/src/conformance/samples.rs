@@ -130,7 +130,7 @@ pub fn finish(name: &str, attempt: u32, completed_at: i64) -> JobFinish {
         began_at: None,
         status: Status::Succeeded,
         completion: completion(completed_at),
-        letter: None,
+        message: None,
     }
 }
 
@@ -158,7 +158,7 @@ pub fn queued(spec: JobSpec) -> JobRecord {
         started_at: None,
         completion: None,
         data_removed: false,
-        cancel_asked: false,
+        cancel_requested: false,
     }
 }
 

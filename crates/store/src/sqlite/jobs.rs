@@ -86,7 +86,7 @@ pub(super) fn begin(
     Ok(statement.query_row(values, |row| row.get(0)).optional()?)
 }
 
-pub(super) fn ask_cancel(
+pub(super) fn request_cancel(
     conn: &Connection,
     account: &Account,
     id: &JobId,
@@ -108,7 +108,7 @@ pub(super) fn finish(conn: &Connection, finish: &JobFinish) -> Result<bool, DbEr
         return Ok(false);
     };
     insert_completion(conn, number, &finish.completion)?;
-    if let Some(message) = &finish.letter {
+    if let Some(message) = &finish.message {
         outbox::insert(conn, message)?;
     }
     Ok(true)

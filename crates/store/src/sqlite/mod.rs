@@ -34,7 +34,7 @@ pub use open::{SqliteOptions, StoreOpenError};
 use std::sync::Arc;
 
 use reader_pool::ReaderPool;
-use tidegate_core::store::StoreMeter;
+use tidegate_core::store::StoreMetrics;
 use writer::Writer;
 
 /// The store in one local folder, which one process at a time can open.
@@ -45,12 +45,12 @@ pub struct SqliteStore {
     // releases the lock of the folder.
     readers: ReaderPool,
     writer: Writer,
-    meter: Arc<StoreMeter>,
+    meter: Arc<StoreMetrics>,
 }
 
 impl SqliteStore {
     /// The store's metrics.
-    pub fn meter(&self) -> Arc<StoreMeter> {
+    pub fn meter(&self) -> Arc<StoreMetrics> {
         Arc::clone(&self.meter)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use tidegate_core::store::StoreMeter;
+use tidegate_core::store::StoreMetrics;
 
 use super::checkpoint::Checkpointer;
 use super::data_dir::LockedDataDir;
@@ -144,7 +144,7 @@ impl SqliteStore {
 
         // From here on only starting a thread can fail, and each thread ends when its handle is
         // dropped.
-        let meter = Arc::new(StoreMeter::default());
+        let meter = Arc::new(StoreMetrics::default());
         let writer = Writer::start(conn, log_pages, checkpointer, folder, Arc::clone(&meter))
             .map_err(StoreOpenError::Thread)?;
         let readers = ReaderPool::start(connections).map_err(StoreOpenError::Thread)?;

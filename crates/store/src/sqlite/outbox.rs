@@ -134,7 +134,7 @@ pub(super) fn reopen(
         return Ok(Reopened::Unknown);
     };
     if row.get::<_, Option<i64>>(9)?.is_none() {
-        return Ok(Reopened::StillToBeSent);
+        return Ok(Reopened::StillPending);
     }
     let message = OutboxMessage {
         next_at: at,

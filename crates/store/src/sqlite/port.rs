@@ -45,10 +45,12 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn ask_cancel(&self, account: &Account, id: &JobId) -> Result<bool, StoreError> {
+    async fn request_cancel(&self, account: &Account, id: &JobId) -> Result<bool, StoreError> {
         let (account, id) = (account.clone(), id.clone());
         self.writer
-            .change(OVERHEAD, move |conn| jobs::ask_cancel(conn, &account, &id))
+            .change(OVERHEAD, move |conn| {
+                jobs::request_cancel(conn, &account, &id)
+            })
             .await
     }
 
@@ -157,7 +159,7 @@ impl Store for SqliteStore {
 fn size(finish: &JobFinish) -> usize {
     let output = finish.completion.output.as_ref().map_or(0, Bytes::len);
     let message = finish
-        .letter
+        .message
         .as_ref()
         .map_or(0, |message| message.body.len());
     OVERHEAD + output + finish.completion.logs.len() + message

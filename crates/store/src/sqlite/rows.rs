@@ -50,7 +50,7 @@ fn read(row: &Row<'_>) -> Result<JobRecord, DbError> {
         started_at: timestamp(row, 14)?,
         completion: completion(row)?,
         data_removed: row.get(16)?,
-        cancel_asked: row.get(24)?,
+        cancel_requested: row.get(24)?,
     })
 }
 

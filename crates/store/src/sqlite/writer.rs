@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use rusqlite::Connection;
-use tidegate_core::store::{StoreError, StoreMeter};
+use tidegate_core::store::{StoreError, StoreMetrics};
 use tokio::sync::{mpsc, oneshot};
 
 use super::checkpoint::Checkpointer;
@@ -42,7 +42,7 @@ impl Writer {
         log_pages: Arc<AtomicUsize>,
         checkpointer: Checkpointer,
         folder: LockedDataDir,
-        meter: Arc<StoreMeter>,
+        meter: Arc<StoreMetrics>,
     ) -> io::Result<Self> {
         let (inbox, rx) = mpsc::channel(INBOX);
         let writer_thread = WriterThread {
@@ -136,7 +136,7 @@ struct WriterThread {
     conn: Connection,
     log_pages: Arc<AtomicUsize>,
     rx: mpsc::Receiver<Box<dyn Change>>,
-    meter: Arc<StoreMeter>,
+    meter: Arc<StoreMetrics>,
 }
 
 impl WriterThread {

@@ -70,7 +70,7 @@ async fn finished_jobs_are_read() {
         assert!(completion.logs.starts_with(logs), "{}", completion.logs);
         assert!(completion.metrics["predict_time"].is_f64(), "{id}");
     }
-    assert!(get(&store, "cog-canceled").await.cancel_asked);
+    assert!(get(&store, "cog-canceled").await.cancel_requested);
     let job = get(&store, "cog-succeeded").await;
     assert_eq!(
         job.spec.created_at.to_string(),

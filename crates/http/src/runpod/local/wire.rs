@@ -8,7 +8,7 @@ use axum::http::header::CONTENT_TYPE;
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
-use tidegate_core::lenient::{self, Infinities};
+use tidegate_core::lenient::{self, InfinityEncoding};
 
 /// The class of Runpod's server that a body is parsed as; errors name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,7 @@ pub(super) fn readable(body: Bytes) -> Bytes {
     let has = |word: &[u8]| memchr::memmem::find(&body, word).is_some();
     let odd = body.starts_with("\u{feff}".as_bytes()) || has(b"NaN") || has(b"Infinity");
     if odd {
-        lenient::as_json(&body, Infinities::TooLarge).unwrap_or(body)
+        lenient::as_json(&body, InfinityEncoding::OutOfRange).unwrap_or(body)
     } else {
         body
     }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_core::JobId;
-use tidegate_core::lenient::{self, Infinities};
+use tidegate_core::lenient::{self, InfinityEncoding};
 use tidegate_remote::{
     JobOffer, JobReport, LongPollTimes, MAX_JOBS_PER_TAKE, ReportOutcome, WorkerId, WorkerResult,
 };
@@ -354,7 +354,7 @@ impl AppState {
             stall_timeout: self.config.body_timeout,
         };
         match read_body(body, bounds).await {
-            Ok(body) => Ok(lenient::as_json(&body, Infinities::Null)
+            Ok(body) => Ok(lenient::as_json(&body, InfinityEncoding::Null)
                 .ok_or_else(|| "the worker's result is not JSON".to_owned())),
             Err(error @ BodyError::TooLarge { .. }) => Ok(Err(format!(
                 "the worker's result was not accepted: {error}"

@@ -113,7 +113,7 @@ impl Fixture {
             began_at: None,
             status: Status::Canceled,
             completion,
-            letter: None,
+            message: None,
         };
         assert!(self.store.finish(finish).await.unwrap());
     }

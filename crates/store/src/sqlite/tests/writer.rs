@@ -70,7 +70,7 @@ async fn a_change_that_fails_is_rolled_back_alone() {
     }
     let with_message = |name: &str| {
         let mut end = finish(name, 0, 1);
-        end.letter = Some(message("the same", name, 1));
+        end.message = Some(message("the same", name, 1));
         end
     };
     let (release, holding) = hold(&store).await;

@@ -118,7 +118,7 @@ impl<L: MetricLabel> Counters<L> {
 #[macro_export]
 macro_rules! label {
     ($label:ty: $($variant:ident = $word:literal),+ $(,)?) => {
-        impl $crate::meter::MetricLabel for $label {
+        impl $crate::counters::MetricLabel for $label {
             const ALL: &'static [Self] = &[$(Self::$variant),+];
 
             fn index(self) -> usize {
