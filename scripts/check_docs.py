@@ -38,9 +38,6 @@ PAGES = (
 )
 PAGES_WITH_TESTS = "docs/reliability*.md"
 
-# Pages whose language is checked with `--sources` only, until they are rewritten.
-PENDING_REWRITE = ("docs/architecture.md",)
-
 SOURCE_SUFFIXES = (".rs", ".py", ".pyi")
 # Models as users write them, data of other projects, and the list of banned phrases itself.
 NOT_SOURCES = (
@@ -64,7 +61,7 @@ def main() -> int:
     options = arguments()
     pages = sorted({page for pattern in PAGES for page in ROOT.glob(pattern)})
     sources = source_files() if options.sources else []
-    read = [*pages, *sources] if options.sources else [page for page in pages if is_rewritten(page)]
+    read = [*pages, *sources]
     if options.count:
         print_counts(read)
         return 0
@@ -90,11 +87,6 @@ def source_files() -> list[Path]:
     names = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()  # noqa: S607
     checked = [name for name in names if name.endswith(SOURCE_SUFFIXES) and not name.startswith(NOT_SOURCES)]
     return [ROOT / name for name in checked if (ROOT / name).exists()]
-
-
-def is_rewritten(page: Path) -> bool:
-    """Tell whether the language of a page is checked without `--sources`."""
-    return not page.relative_to(ROOT).as_posix().startswith(PENDING_REWRITE)
 
 
 def page_problems(page: Path) -> Iterator[str]:
