@@ -159,4 +159,4 @@ def test_a_duplicate_name_in_an_object(serve):
         assert (reply.status, reply.json.get("output")) == (200, "last")
     else:
         # Deliberate difference: the validator and the user of the value could read different ones.
-        assert reply.status == 422 and "comes twice" in str(reply)
+        assert reply.status == 422 and "duplicate name" in str(reply)

@@ -142,7 +142,7 @@ def test_a_store_that_fails_fails_the_prediction(in_bucket, bucket, data):
     bucket.drop()
     made = model.create({}, headers={"Prefer": "wait"}).json
     assert (made["status"], made["output"]) == ("failed", None), made
-    assert "cannot keep or read files at the moment" in made["error"]
+    assert "cannot store or read files at the moment" in made["error"]
     assert "127.0.0.1" not in made["error"]
     reply = requests.post(f"{model.server.url}/v1/files", files={"content": ("x", b"1")}, timeout=15)
     assert (reply.status_code, reply.headers["content-type"]) == (503, "application/problem+json")

@@ -1,5 +1,5 @@
-//! Who did what to which job, for those who must be able to say so later: log lines with the target
-//! `audit`. Where nobody says who they are there is nothing to write.
+//! The audit log: log lines with the target `audit` that name the account that created or canceled
+//! a job. Anonymous requests are not logged.
 
 use crate::Job;
 

@@ -1,4 +1,5 @@
-//! Carries inputs to a model and outputs from it for who talks to an executor without a desk.
+//! Input and output of jobs that run without a [`JobService`](crate::JobService): `tidegate worker`
+//! calls the executor directly.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,28 +13,28 @@ use crate::files::{Files, OutputOwner};
 use crate::input::{CheckedInput, ModelSchema};
 use crate::run_blocking::run_blocking_if_large;
 
-/// Checks inputs, fetches their files, and makes the files of outputs into something that can be sent.
+/// Validates inputs, fetches their files and publishes the files of outputs.
 pub struct JobIo {
     files: Files,
-    /// Names a place for the files of a job.
+    /// Returns a new folder path for the files of a job.
     scratch: Arc<dyn Fn() -> PathBuf + Send + Sync>,
-    /// The model's schema, read once for each load of it.
+    /// The model's schema, parsed once per load of the model.
     schema: Mutex<Option<Arc<ModelSchema>>>,
 }
 
-/// An input that fits, with its files.
+/// A valid input with its files.
 #[derive(Debug)]
 pub struct PreparedInput {
-    /// What goes to the model.
+    /// The JSON for the model.
     pub input: Bytes,
-    /// The files: JSON pointer into the input to local path.
+    /// The local path of each file, by JSON pointer into the input.
     pub files: BTreeMap<String, PathBuf>,
-    /// Where the files of the job are. Whoever runs it removes it.
+    /// The folder of the job's files. The caller removes it after the job.
     pub scratch: PathBuf,
 }
 
 impl JobIo {
-    /// A carrier that keeps files in the places that `scratch` names.
+    /// Stores the files of each job in a folder that `scratch` returns.
     pub fn new(files: Files, scratch: Arc<dyn Fn() -> PathBuf + Send + Sync>) -> Self {
         Self {
             files,
@@ -42,7 +43,8 @@ impl JobIo {
         }
     }
 
-    /// Makes an input ready for the model whose OpenAPI document this is. The error is for who sent it.
+    /// Validates an input against the model's OpenAPI document and fetches its files. The error is
+    /// a message for the client.
     pub async fn prepare_input(
         &self,
         document: Option<Arc<Bytes>>,
@@ -74,7 +76,8 @@ impl JobIo {
         })
     }
 
-    /// The JSON of a value with an address or a data URI in the place of each file.
+    /// Publishes the files of an output and returns its JSON with a URL or data URI for each of
+    /// them.
     pub async fn collect_output(
         &self,
         id: &JobId,
@@ -93,8 +96,8 @@ impl JobIo {
     }
 
     fn schema(&self, document: Arc<Bytes>) -> Result<Arc<ModelSchema>, String> {
-        let mut known = self.schema.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(schema) = known
+        let mut cached = self.schema.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(schema) = cached
             .as_ref()
             .filter(|schema| Arc::ptr_eq(&schema.document, &document))
         {
@@ -102,7 +105,7 @@ impl JobIo {
         }
         let schema =
             Arc::new(ModelSchema::read(document).map_err(|error| chain(&error).to_string())?);
-        *known = Some(Arc::clone(&schema));
+        *cached = Some(Arc::clone(&schema));
         Ok(schema)
     }
 }

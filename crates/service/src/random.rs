@@ -2,16 +2,16 @@
 
 use std::cell::RefCell;
 
-/// 128 random bits. They are fetched for many ids at once: one system call for each would be a visible
-/// part of a small job.
+/// 128 random bits. One system call fetches the bits of many ids: a call for each would be a
+/// measurable part of the time of a small job.
 pub(crate) fn bits() -> u128 {
-    thread_local!(static BITS: RefCell<Vec<[u8; 16]>> = const { RefCell::new(Vec::new()) });
-    BITS.with_borrow_mut(|stock| {
-        if stock.is_empty() {
-            stock.resize(64, [0; 16]);
-            getrandom::fill(stock.as_flattened_mut()).expect("the system gives random bits");
+    thread_local!(static POOL: RefCell<Vec<[u8; 16]>> = const { RefCell::new(Vec::new()) });
+    POOL.with_borrow_mut(|pool| {
+        if pool.is_empty() {
+            pool.resize(64, [0; 16]);
+            getrandom::fill(pool.as_flattened_mut()).expect("the system provides random bits");
         }
-        u128::from_le_bytes(stock.pop().expect("it was just filled"))
+        u128::from_le_bytes(pool.pop().expect("the pool was just filled"))
     })
 }
 

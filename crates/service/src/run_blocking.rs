@@ -1,11 +1,12 @@
-//! Work that takes the processor for long, kept away from the tasks that must answer at once.
+//! Runs CPU-bound work without blocking the other tasks of the thread.
 
-/// What takes about a millisecond or more of parsing or encoding.
-const HEAVY: usize = 1024 * 1024;
+/// Parsing or encoding this many bytes takes about a millisecond.
+const LARGE: usize = 1024 * 1024;
 
-/// Runs `work` on `bytes` bytes; if they are many, the other tasks of this thread move to another.
+/// Runs `work`, which processes `bytes` bytes. If it is large, the runtime moves the other tasks of
+/// this thread to another one.
 pub(crate) fn run_blocking_if_large<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
-    if bytes > HEAVY {
+    if bytes > LARGE {
         tokio::task::block_in_place(work)
     } else {
         work()

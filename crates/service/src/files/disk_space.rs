@@ -1,11 +1,12 @@
-//! How much room there is for files.
+//! Free disk space for files.
 
 use std::path::Path;
 
-/// Left alone, for what others write meanwhile; of a small file system a sixteenth.
+/// Bytes that stay free for other writers; at most a sixteenth of the file system.
 const RESERVE: u64 = 16 * 1024 * 1024;
 
-/// How many bytes of files may be written in the file system of `folder`. `None` when it does not say.
+/// The bytes that files may still take in the file system of `folder`; `None` if the system does
+/// not report it.
 pub fn free_space(folder: &Path) -> Option<u64> {
     let stats = rustix::fs::statvfs(folder).ok()?;
     let bytes = |blocks: u64| blocks.saturating_mul(stats.f_frsize);
@@ -21,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserve_is_left_alone() {
+    fn a_reserve_stays_free() {
         const MIB: u64 = 1024 * 1024;
         assert_eq!(available(100 * MIB, 1000 * MIB), 84 * MIB);
         assert_eq!(available(10 * MIB, 1000 * MIB), 0);

@@ -1,11 +1,11 @@
-//! What a fetched file is called. Models look at the ending, so it is kept; nothing else of a
-//! stranger's text reaches the file system.
+//! Names for the files of inputs. Models read the extension, so it is preserved; the rest of a
+//! client's text is made safe for the file system.
 
 use tidegate_net::Url;
 
 const MAX_LEN: usize = 200;
 
-/// The name for a file from `url`.
+/// The name for a file downloaded from `url`.
 pub(crate) fn from_url(url: &Url) -> String {
     let last = url
         .path_segments()
@@ -15,7 +15,7 @@ pub(crate) fn from_url(url: &Url) -> String {
     from_text(&String::from_utf8_lossy(&decoded))
 }
 
-/// The name for a file that its owner calls so.
+/// A safe name for a file that its owner calls `text`.
 pub(crate) fn from_text(text: &str) -> String {
     let safe: String = text
         .chars()
@@ -27,7 +27,7 @@ pub(crate) fn from_text(text: &str) -> String {
     }
 }
 
-/// A name for data of this type, with the ending that people expect.
+/// A name for data of this media type, with its usual extension.
 pub fn from_mime(essence: &str) -> String {
     let extension = match essence {
         "text/plain" => Some("txt"),
@@ -41,9 +41,8 @@ pub fn from_mime(essence: &str) -> String {
         "video/mp4" => Some("mp4"),
         "video/mpeg" => Some("mpeg"),
         "application/octet-stream" => Some("bin"),
-        other => {
-            mime_guess::get_mime_extensions_str(other).and_then(|endings| endings.first().copied())
-        }
+        other => mime_guess::get_mime_extensions_str(other)
+            .and_then(|extensions| extensions.first().copied()),
     };
     extension.map_or_else(
         || "file".to_owned(),
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_keep_their_ending_and_nothing_dangerous() {
+    fn names_keep_their_extension_and_are_safe() {
         let name = |url: &str| from_url(&Url::parse(url).unwrap());
         assert_eq!(name("https://h/a/cat%20one.png?x=1"), "cat one.png");
         assert_eq!(name("https://h/"), "file");
@@ -106,14 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn types_get_the_ending_people_expect() {
-        for (mime, want) in [
+    fn media_types_get_their_usual_extension() {
+        for (mime, expected) in [
             ("image/png", "file.png"),
             ("text/plain", "file.txt"),
             ("image/jpeg", "file.jpg"),
             ("x/unknown", "file"),
         ] {
-            assert_eq!(from_mime(mime), want);
+            assert_eq!(from_mime(mime), expected);
         }
     }
 }

@@ -13,11 +13,11 @@ use tidegate_net::{Client, Config, Url};
 use super::output_files::splice;
 use super::{Files, file_name as names};
 
-/// Whatever an address or a type says, the name of its file is one plain name in one folder.
+/// The file name for any URL or media type is a single normal path component.
 pub fn file_name(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
-    let addresses = [Url::parse(&text), Url::parse(&format!("https://h/{text}"))];
-    let names = addresses
+    let urls = [Url::parse(&text), Url::parse(&format!("https://h/{text}"))];
+    let names = urls
         .iter()
         .flatten()
         .map(names::from_url)
@@ -28,19 +28,19 @@ pub fn file_name(input: &[u8]) {
             !name.chars().any(|c| c.is_control() || c == '/'),
             "{name:?}"
         );
-        let mut place = Path::new(&name).components();
+        let mut components = Path::new(&name).components();
         assert!(
-            matches!(place.next(), Some(Component::Normal(only)) if only == name.as_str())
-                && place.next().is_none(),
+            matches!(components.next(), Some(Component::Normal(only)) if only == name.as_str())
+                && components.next().is_none(),
             "{name:?}"
         );
     }
 }
 
-/// Small, so that inputs reach the bound.
+/// Small, so that fuzz inputs reach the limit.
 const MAX_FILE: u64 = 32;
 
-/// Files as a server has them that lets in only small ones.
+/// The files of a server that accepts only small ones.
 pub(crate) static FILES: LazyLock<Files> = LazyLock::new(|| Files {
     net: Arc::new(Client::new(Config {
         max_file: MAX_FILE,
@@ -51,7 +51,7 @@ pub(crate) static FILES: LazyLock<Files> = LazyLock::new(|| Files {
     file_store: None,
 });
 
-/// A text that names a file names one on another host, or holds it and no more than it may.
+/// A text accepted as a file is an HTTP URL with a host or a data URI within the size limit.
 pub fn data_uri(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     for text in [&*text, &format!("data:{text}")] {
@@ -61,9 +61,9 @@ pub fn data_uri(input: &[u8]) {
                 Ok(data) => {
                     let (body, _) = data
                         .decode_to_vec()
-                        .expect("what was counted can be decoded");
-                    assert_eq!(bytes, body.len() as u64, "counted and decoded differ");
-                    assert!(bytes <= MAX_FILE, "{bytes} bytes are let in");
+                        .expect("a counted data URI can be decoded");
+                    assert_eq!(bytes, body.len() as u64, "counted and decoded sizes differ");
+                    assert!(bytes <= MAX_FILE, "{bytes} bytes were accepted");
                     let mime = data.mime_type();
                     assert!(
                         !names::from_mime(&format!("{}/{}", mime.type_, mime.subtype))
@@ -71,7 +71,7 @@ pub fn data_uri(input: &[u8]) {
                     );
                 }
                 Err(_) => {
-                    let url = Url::parse(text).expect("what is not data is an address");
+                    let url = Url::parse(text).expect("a text that is not a data URI is a URL");
                     assert!(
                         bytes == 0 && matches!(url.scheme(), "http" | "https") && url.has_host(),
                         "{url}"
@@ -82,9 +82,10 @@ pub fn data_uri(input: &[u8]) {
     }
 }
 
-/// Addresses in the place of files leave JSON what it is: JSON, with everything else as it was.
+/// Replacing files by addresses keeps the JSON valid and the rest of it unchanged.
 ///
-/// The first part is an output, each other one a file: a byte for the place, then its address.
+/// The first part is an output, each other one a file: a byte that selects the offset, then the
+/// address.
 pub fn splice_files(input: &[u8]) {
     let mut parts = parts(input);
     let json = Bytes::copy_from_slice(parts.next().unwrap_or_default());
@@ -93,13 +94,13 @@ pub fn splice_files(input: &[u8]) {
     }
     let (mut files, mut addresses) = (Vec::new(), Vec::new());
     for part in parts {
-        let Some((place, address)) = part.split_first() else {
+        let Some((selector, address)) = part.split_first() else {
             continue;
         };
         files.push(OutputFile {
             path: "/f".into(),
             mime_type: None,
-            offset: offset(&json, *place),
+            offset: offset(&json, *selector),
             kind: OutputFileKind::User,
         });
         addresses.push(String::from_utf8_lossy(address).into_owned());
@@ -107,7 +108,7 @@ pub fn splice_files(input: &[u8]) {
     let Some(spliced) = splice(&json, &files, &addresses) else {
         return;
     };
-    serde_json::from_slice::<&RawValue>(&spliced).expect("JSON stays JSON");
+    serde_json::from_slice::<&RawValue>(&spliced).expect("the result is JSON");
     let quoted: usize = addresses
         .iter()
         .map(|address| serde_json::json!(address).to_string().len())
@@ -115,15 +116,15 @@ pub fn splice_files(input: &[u8]) {
     assert_eq!(spliced.len() + 2 * files.len(), json.len() + quoted);
 }
 
-/// The nth pair of quotes, or for large numbers any place, also one that is not there.
-fn offset(json: &[u8], place: u8) -> usize {
-    match place {
+/// The offset of the nth empty string; for selectors from 128 any offset, also one out of range.
+fn offset(json: &[u8], selector: u8) -> usize {
+    match selector {
         0..128 => json
             .windows(2)
             .enumerate()
             .filter(|(_, pair)| pair == b"\"\"")
-            .nth(place.into())
+            .nth(selector.into())
             .map_or(usize::MAX, |(at, _)| at),
-        128.. => usize::from(place) - 128,
+        128.. => usize::from(selector) - 128,
     }
 }

@@ -1,4 +1,4 @@
-//! Addresses in an input become files in the job's own folder.
+//! Fetches the files of an input into the job's folder.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::DirBuilderExt;
@@ -16,58 +16,56 @@ use super::{Files, file_name};
 use crate::files::store::{FileStore, FileStoreError, StoredFile};
 use crate::run_blocking::run_blocking_if_large;
 
-/// How many files of one job are fetched at once.
+/// The number of files of one job that are fetched concurrently.
 const MAX_CONCURRENT_FETCHES: usize = 8;
 
-/// A file of the input could not be had.
+/// Why a file of the input could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     #[error("Input validation error: `{pointer}`: {reason}")]
     Unusable { pointer: String, reason: String },
     #[error(
-        "the server has no space left for the file of `{pointer}`; try again later, or tell who runs it"
+        "the server has no space left for the file of `{pointer}`; try again later or contact the operator"
     )]
     DiskFull { pointer: String },
 }
 
 impl Files {
-    /// Whether a text names a file that this account can have. Gives the bytes that it brings along itself; what
-    /// comes from elsewhere is known when it is fetched.
+    /// Checks that the account can use the file that `text` names. Returns its size if it is known
+    /// already: of a data URI or a stored file. For other URLs it is 0 until the file is fetched.
     pub(crate) fn check(&self, account: &Account, text: &str) -> Result<u64, String> {
         match scheme_of(text).as_deref() {
             Some("data") => self.check_data_uri(text),
             Some("http" | "https") => match self.stored_file(account, text) {
                 Some((_, file)) if file.size > self.net.max_file() => Err(format!(
-                    "the file has more than the {} bytes of --max-file",
+                    "the file is larger than the {} bytes of `--max-file`",
                     self.net.max_file()
                 )),
                 Some((_, file)) => Ok(file.size),
                 None => match self.net.check(text) {
                     Ok(_) => Ok(0),
-                    Err(error) => Err(format!("the address cannot be used: {error}")),
+                    Err(error) => Err(format!("cannot use the URL: {error}")),
                 },
             },
-            Some(_) | None => Err(
-                "a file is given as an http or https address or as a data URI; \
-                `tidegate predict … -i name=@file` sends a local one"
-                    .to_owned(),
-            ),
+            Some(_) | None => Err("not an http or https URL or a data URI; \
+                to send a local file, use `tidegate predict … -i name=@file`"
+                .to_owned()),
         }
     }
 
-    /// The file that is kept here, if the text is the address of one of the account's.
+    /// The stored file, if `text` is the URL of a file of this account.
     fn stored_file(&self, account: &Account, text: &str) -> Option<(&FileStore, Arc<StoredFile>)> {
         let file_store = self.file_store.as_deref()?;
         Some((
             file_store,
-            file_store.find_by_address(account, &Url::parse(text).ok()?)?,
+            file_store.find_by_url(account, &Url::parse(text).ok()?)?,
         ))
     }
 
-    /// Counts what a data URI holds without keeping it.
+    /// Decodes a data URI to count its bytes, without storing them.
     fn check_data_uri(&self, text: &str) -> Result<u64, String> {
-        let data = DataUrl::process(text)
-            .map_err(|error| format!("the data URI cannot be read: {error}"))?;
+        let data =
+            DataUrl::process(text).map_err(|error| format!("cannot read the data URI: {error}"))?;
         let (limit, mut bytes) = (self.net.max_file(), 0u64);
         let counted = data.decode(|part| {
             bytes += part.len() as u64;
@@ -76,7 +74,7 @@ impl Files {
         match counted {
             Ok(_) => Ok(bytes),
             Err(DecodeError::WriteError(())) => Err(format!(
-                "the data URI holds more than the {limit} bytes of --max-file"
+                "the data URI is larger than the {limit} bytes of `--max-file`"
             )),
             Err(DecodeError::InvalidBase64(error)) => {
                 Err(format!("the data URI is not base64: {error}"))
@@ -84,7 +82,7 @@ impl Files {
         }
     }
 
-    /// Fetches every address into `folder`; gives their places by JSON pointer.
+    /// Fetches every address into `folder`; returns the local paths by JSON pointer.
     pub(crate) async fn fetch(
         &self,
         account: &Account,
@@ -124,13 +122,13 @@ impl Files {
             },
             _ => FetchError::Unusable {
                 pointer: pointer.clone(),
-                reason: format!("could not write the file: {error}"),
+                reason: format!("cannot write the file: {error}"),
             },
         };
         create_private_folder(&folder).map_err(unwritable)?;
         if scheme_of(address).as_deref() == Some("data") {
             let data = DataUrl::process(address)
-                .map_err(|error| unusable(format!("the data URI cannot be read: {error}")))?;
+                .map_err(|error| unusable(format!("cannot read the data URI: {error}")))?;
             let mime = data.mime_type();
             let path = folder.join(file_name::from_mime(&format!(
                 "{}/{}",
@@ -144,7 +142,8 @@ impl Files {
         }
         if let Some((file_store, file)) = self.stored_file(account, address) {
             let path = folder.join(file_name::from_text(&file.name));
-            // Never a link: the model may write to its inputs, and they are given to its user.
+            // Copied, not linked: the model may write to its inputs, and its user becomes their
+            // owner.
             return match file_store.copy(&file, &path).await {
                 Ok(()) => Ok(path),
                 Err(FileStoreError::NoSpace) => Err(FetchError::DiskFull { pointer }),
@@ -154,7 +153,7 @@ impl Files {
         let url = self
             .net
             .check(address)
-            .map_err(|error| unusable(format!("the address cannot be used: {error}")))?;
+            .map_err(|error| unusable(format!("cannot use the URL: {error}")))?;
         let path = folder.join(file_name::from_url(&url));
         match self.net.download(&url, &path).await {
             Ok(()) => Ok(path),
@@ -165,7 +164,7 @@ impl Files {
 }
 
 fn scheme_of(text: &str) -> Option<String> {
-    // No scheme that is known here is longer, and a text may be.
+    // The supported schemes are at most 5 bytes long; the text may be large.
     let head = text.as_bytes().get(..text.len().min(6))?;
     let colon = head.iter().position(|byte| *byte == b':')?;
     Some(text.get(..colon)?.to_ascii_lowercase())
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_a_file() {
+    fn urls_and_data_uris_are_accepted() {
         for (text, bytes) in [
             ("https://example.com/a.png", 0),
             ("HTTP://example.com/a.png", 0),
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_file_says_why() {
+    fn other_texts_are_refused_with_a_reason() {
         for (text, expected) in [
             ("/etc/passwd", "-i name=@file"),
             ("../x", "-i name=@file"),
@@ -236,8 +235,8 @@ mod tests {
             ("http://127.0.0.1/x", "not a public address"),
             ("http://169.254.169.254/latest", "not a public address"),
             ("https://localhost/x", "not a public address"),
-            ("http://", "cannot be used"),
-            ("data:nocomma", "cannot be read"),
+            ("http://", "cannot use"),
+            ("data:nocomma", "cannot read"),
             ("data:text/plain;base64,!!!", "not base64"),
             ("data:,12345678901", "--max-file"),
             ("data:;base64,MTIzNDU2Nzg5MDE=", "--max-file"),

@@ -1,5 +1,5 @@
-//! Files on their way in and out: addresses in inputs become local paths, files in outputs become
-//! data URIs, addresses of uploads, or names of files that are kept here.
+//! Files of jobs: URLs in inputs become local paths; files in outputs become data URIs, URLs of the
+//! upload target, or placeholders for files in the file store.
 
 mod disk_space;
 pub(crate) mod file_name;
@@ -21,17 +21,18 @@ use tidegate_net::{Client, Url};
 
 use crate::files::store::FileStore;
 
-/// How files get in and out.
+/// Fetches the files of inputs and publishes the files of outputs.
 #[derive(Clone)]
 pub struct Files {
-    /// The way out.
+    /// The HTTP client for downloads and uploads.
     pub net: Arc<Client>,
-    /// Where output files are put; without it they are kept here or become data URIs.
+    /// Output files are uploaded below this URL. Without it they go to the file store or become
+    /// data URIs.
     pub upload_url: Option<Url>,
-    /// To whom output files must belong: the user that the model's code runs as, when it is not ours. We
-    /// could read files for it that it cannot read itself.
+    /// The user id that must own output files: the user of the model's code, if it is not the
+    /// server's user. The server could read files that the model cannot read itself.
     pub owner: Option<u32>,
-    /// Files that are kept here. Inputs that name them are read where they are: the server does not call
-    /// itself, which its own guard would forbid.
+    /// The stored files. An input file that is stored here is copied from the store: the server
+    /// does not send requests to itself, which its outbound guard would refuse.
     pub file_store: Option<Arc<FileStore>>,
 }

@@ -1,5 +1,5 @@
-//! Files in an output become data URIs, addresses where they were uploaded to, or names of files that are
-//! kept here.
+//! Publishes the files of an output: as data URIs, as uploads to `--upload-url`, or in the file
+//! store.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path};
@@ -20,27 +20,27 @@ use super::Files;
 use crate::files::store::{FileMetadata, FileStore, FileStoreError, placeholder_for};
 use crate::run_blocking::run_blocking_if_large;
 
-/// How many files of one output are uploaded at once.
+/// The number of files of one output that are published concurrently.
 const MAX_CONCURRENT_UPLOADS: usize = 8;
-/// The largest file that becomes a data URI; it is held in memory, a third larger.
+/// The largest file that becomes a data URI. The URI is held in memory and is a third larger.
 pub const MAX_INLINE: u64 = 256 * 1024 * 1024;
-/// The largest output that comes as a file.
+/// The largest output that the child passes as a file.
 const MAX_WHOLE_OUTPUT: u64 = 1024 * 1024 * 1024;
-/// What is read in one go of a file that is kept.
+/// The buffer for copying a file into the store, in bytes.
 const COPY_BUFFER: usize = 256 * 1024;
 
-/// The job that gives files.
+/// The job that produced the output.
 #[derive(Clone, Copy)]
 pub(crate) struct OutputOwner<'a> {
     pub(crate) account: &'a Account,
     pub(crate) id: &'a JobId,
-    /// Where its files go.
+    /// How its files are published.
     pub(crate) policy: OutputFilePolicy,
 }
 
 impl Files {
-    /// The JSON of an output with an address in the place of each file.
-    /// The files of the job itself are in `scratch`.
+    /// Publishes the files of an output and returns its JSON with an address for each of them. A
+    /// large output is itself a file in `scratch`, the folder of the job.
     pub(crate) async fn publish(
         &self,
         value: OutputValue,
@@ -55,7 +55,7 @@ impl Files {
             json = self
                 .read_whole(&whole.path, scratch)
                 .await
-                .map_err(|error| format!("could not read the output: {error}"))?;
+                .map_err(|error| format!("failed to read the output: {error}"))?;
         }
         if files.is_empty() {
             return Ok(json);
@@ -69,7 +69,7 @@ impl Files {
             .try_collect()
             .await?;
         splice(&json, &files, &addresses)
-            .ok_or_else(|| "the output does not match its files".to_owned())
+            .ok_or_else(|| "the output does not match its list of files".to_owned())
     }
 
     async fn publish_file(
@@ -88,7 +88,7 @@ impl Files {
         })?;
         if !self.has_allowed_owner(&opened) {
             return Err(format!(
-                "output file `{}` does not belong to the user that the model runs as",
+                "output file `{}` is not owned by the user that the model runs as",
                 file.path.display()
             ));
         }
@@ -101,14 +101,14 @@ impl Files {
             (None, Some(file_store), OutputFilePolicy::FileStore) => {
                 self.store_file(file_store, file, opened, mime, job).await
             }
-            // Callers of the others expect data URIs.
+            // Clients of the other APIs expect data URIs.
             (None, Some(_), OutputFilePolicy::Inline) | (None, None, _) => {
                 inline(&file.path, opened, mime).await
             }
         }
     }
 
-    /// Copies a file into the cabinet. Never moved or linked: the model may still have it open.
+    /// Copies a file into the file store. It is not moved or linked: the model may have it open.
     async fn store_file(
         &self,
         file_store: &FileStore,
@@ -120,12 +120,12 @@ impl Files {
         self.check_size(file, &opened)?;
         let store_refusal = |error: FileStoreError| {
             format!(
-                "output file `{}` could not be kept: {}",
+                "failed to store output file `{}`: {}",
                 file.path.display(),
                 error.client_message()
             )
         };
-        let mut incoming = file_store
+        let mut writer = file_store
             .create_writer(opened.size, self.net.max_file())
             .await
             .map_err(store_refusal)?;
@@ -138,22 +138,19 @@ impl Files {
                 .map_err(|error| unreadable(&file.path, &error))?
             {
                 0 => break,
-                count => incoming
-                    .write(&piece[..count])
-                    .await
-                    .map_err(store_refusal)?,
+                count => writer.write(&piece[..count]).await.map_err(store_refusal)?,
             }
         }
-        let label = FileMetadata {
+        let metadata = FileMetadata {
             name: file_name(file),
             content_type: mime.to_owned(),
-            metadata: RawValue::from_string("{}".to_owned()).expect("it is JSON"),
+            metadata: RawValue::from_string("{}".to_owned()).expect("`{}` is JSON"),
         };
-        let filed = file_store
-            .store_output(job.account, job.id, incoming, label)
+        let stored = file_store
+            .store_output(job.account, job.id, writer, metadata)
             .await
             .map_err(store_refusal)?;
-        Ok(placeholder_for(&filed))
+        Ok(placeholder_for(&stored))
     }
 
     fn check_size(&self, file: &OutputFile, opened: &OpenedFile) -> Result<(), String> {
@@ -162,7 +159,7 @@ impl Files {
             Ok(())
         } else {
             Err(format!(
-                "output file `{path}` has {size} bytes, more than the {limit} of --max-file"
+                "output file `{path}` has {size} bytes, more than the {limit} of `--max-file`"
             ))
         }
     }
@@ -201,9 +198,10 @@ impl Files {
             })
     }
 
-    /// Our own child writes this file, and user code in it could name another.
+    /// Reads an output that the child passes as a file. User code runs in the child and could name
+    /// any file, so only a regular file below `scratch` is accepted.
     async fn read_whole(&self, path: &Path, scratch: &Path) -> std::io::Result<Bytes> {
-        let foreign = || std::io::Error::other("it is not a file of the job");
+        let foreign = || std::io::Error::other("not a file of the job");
         if !path.starts_with(scratch) || path.components().any(|part| part == Component::ParentDir)
         {
             return Err(foreign());
@@ -215,7 +213,7 @@ impl Files {
         read(opened, MAX_WHOLE_OUTPUT)
             .await?
             .map(Bytes::from)
-            .ok_or_else(|| std::io::Error::other("it has more than 1 GiB"))
+            .ok_or_else(|| std::io::Error::other("larger than 1 GiB"))
     }
 
     fn has_allowed_owner(&self, opened: &OpenedFile) -> bool {
@@ -223,41 +221,42 @@ impl Files {
     }
 }
 
-/// A file that is open, so that what was checked is what is read.
+/// An open file: the checks and the read apply to the same file.
 struct OpenedFile {
     file: std::fs::File,
     size: u64,
     owner: u32,
 }
 
-/// Opens a file for reading, unless it is no regular one: pipes and devices would be read for ever.
+/// Opens a file for reading; `None` if it is not a regular file. Reading a pipe or a device might
+/// never end.
 async fn open(path: &Path, flags: OFlags) -> std::io::Result<Option<OpenedFile>> {
-    // Opening a pipe would wait for who writes into it.
+    // Without NONBLOCK, opening a pipe would wait for a writer.
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = tokio::fs::OpenOptions::new()
         .read(true)
         .custom_flags(flags.bits().cast_signed())
         .open(path)
         .await?;
-    let kind = file.metadata().await?;
-    if !kind.is_file() || is_on_proc_or_sys(&file) {
+    let metadata = file.metadata().await?;
+    if !metadata.is_file() || is_on_proc_or_sys(&file) {
         return Ok(None);
     }
     Ok(Some(OpenedFile {
         file: file.into_std().await,
-        size: kind.len(),
-        owner: kind.uid(),
+        size: metadata.len(),
+        owner: metadata.uid(),
     }))
 }
 
-/// Whether a file is made up by the system: under `/proc` the server would read about itself.
+/// Whether a file is on procfs or sysfs: in `/proc` the server would expose itself.
 fn is_on_proc_or_sys(file: &impl std::os::fd::AsFd) -> bool {
     const PROC: u64 = 0x9fa0;
     const SYS: u64 = 0x6265_6572;
     rustix::fs::fstatfs(file).is_ok_and(|system| matches!(system.f_type as u64, PROC | SYS))
 }
 
-/// All of a file, or `None` when it is larger than `limit`. It may have grown since it was opened.
+/// Reads a whole file; `None` if it is larger than `limit`. It may have grown since it was opened.
 async fn read(opened: OpenedFile, limit: u64) -> std::io::Result<Option<Vec<u8>>> {
     if opened.size > limit {
         return Ok(None);
@@ -278,7 +277,7 @@ fn file_name(file: &OutputFile) -> String {
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> String {
-    format!("output file `{}` cannot be read: {error}", path.display())
+    format!("cannot read output file `{}`: {error}", path.display())
 }
 
 async fn inline(path: &Path, opened: OpenedFile, mime: &str) -> Result<String, String> {
@@ -286,14 +285,14 @@ async fn inline(path: &Path, opened: OpenedFile, mime: &str) -> Result<String, S
         .await
         .map_err(|error| unreadable(path, &error))?;
     let body = body.ok_or_else(|| {
-        format!("output file `{}` is larger than 256 MiB and cannot be returned as a data URI; serve with --upload-url", path.display())
+        format!("output file `{}` is larger than 256 MiB and cannot be returned as a data URI; serve with `--upload-url`", path.display())
     })?;
     let mut uri = format!("data:{mime};base64,");
     run_blocking_if_large(body.len(), || STANDARD.encode_string(&body, &mut uri));
     Ok(uri)
 }
 
-/// Puts each address where an empty string stands for its file.
+/// Replaces the empty string at the offset of each file by its address.
 pub(super) fn splice(json: &Bytes, files: &[OutputFile], addresses: &[String]) -> Option<Bytes> {
     let mut spliced =
         Vec::with_capacity(json.len() + addresses.iter().map(String::len).sum::<usize>());
@@ -334,15 +333,15 @@ mod tests {
             0,
         )
         .unwrap();
-        for odd in [folder.as_path(), &pipe, Path::new("/dev/zero")] {
+        for special in [folder.as_path(), &pipe, Path::new("/dev/zero")] {
             assert!(
-                open(odd, OFlags::empty()).await.unwrap().is_none(),
-                "{odd:?}"
+                open(special, OFlags::empty()).await.unwrap().is_none(),
+                "{special:?}"
             );
         }
-        // Models return links to what they have made; our own child does not.
-        let through = open(&link, OFlags::empty()).await.unwrap().unwrap();
-        assert_eq!(read(through, 5).await.unwrap().unwrap(), b"12345");
+        // Models may return links to their files; the child itself creates none.
+        let via_link = open(&link, OFlags::empty()).await.unwrap().unwrap();
+        assert_eq!(read(via_link, 5).await.unwrap().unwrap(), b"12345");
         assert!(open(&link, OFlags::NOFOLLOW).await.is_err());
         assert!(
             read(open(&real, OFlags::empty()).await.unwrap().unwrap(), 4)
@@ -363,10 +362,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn with_another_user_only_its_own_files_are_given_away() {
+    async fn files_of_other_users_are_refused() {
         let path = std::env::temp_dir().join(format!("tidegate-owner-{}", std::process::id()));
         std::fs::write(&path, "12345").unwrap();
-        let us = std::fs::metadata(&path).unwrap().uid();
+        let own_uid = std::fs::metadata(&path).unwrap().uid();
         let net = std::sync::Arc::new(tidegate_net::Client::new(tidegate_net::Config::default()));
         let output = OutputFile {
             path: path.clone(),
@@ -378,7 +377,11 @@ mod tests {
             id: &id,
             policy: OutputFilePolicy::FileStore,
         };
-        for (owner, good) in [(None, true), (Some(us), true), (Some(us + 1), false)] {
+        for (owner, allowed) in [
+            (None, true),
+            (Some(own_uid), true),
+            (Some(own_uid + 1), false),
+        ] {
             let files = Files {
                 net: net.clone(),
                 upload_url: None,
@@ -387,7 +390,7 @@ mod tests {
             };
             assert_eq!(
                 files.publish_file(&output, job).await.is_ok(),
-                good,
+                allowed,
                 "{owner:?}"
             );
         }
@@ -395,14 +398,14 @@ mod tests {
     }
 
     #[test]
-    fn addresses_take_the_place_of_empty_strings() {
+    fn addresses_replace_empty_strings() {
         let json = Bytes::from_static(br#"{"a":"","b":["",""]}"#);
         let spliced = splice(&json, &[file(5), file(13)], &["A".into(), "\"B".into()]).unwrap();
         assert_eq!(spliced, &br#"{"a":"A","b":["\"B",""]}"#[..]);
     }
 
     #[test]
-    fn wrong_offsets_are_noticed() {
+    fn wrong_offsets_are_refused() {
         let json = Bytes::from_static(br#"["","x"]"#);
         for offset in [0, 2, 4, 7, 8, 100, usize::MAX] {
             assert_eq!(

@@ -21,11 +21,11 @@ static VALIDATOR: LazyLock<InputValidator> = LazyLock::new(|| {
         "image": {"type": "string", "format": "uri"},
         "a~/b": {"type": "array", "items": {"type": "string", "format": "uri"}},
     }});
-    InputValidator::compile(&schema, &document).expect("the schema is fine")
+    InputValidator::compile(&schema, &document).expect("the schema is valid")
 });
 
-/// An input that fits reaches the model as the caller sent it, without what the model does not know; the
-/// files that were found are in it. What does not fit has reasons of bounded length.
+/// A valid input reaches the model unchanged, without unknown fields, and contains every file that
+/// was found. An invalid input is refused with messages of limited length.
 pub fn input(input: &[u8]) {
     let checked = match VALIDATOR.check(&Bytes::copy_from_slice(input), &FILES, &Account::ANONYMOUS)
     {
@@ -41,20 +41,16 @@ pub fn input(input: &[u8]) {
             return;
         }
     };
-    let before: Value = serde_json::from_slice(input)
-        .expect("an input that fits is JSON, and not too deep to be read");
-    let after: Value =
-        serde_json::from_slice(&checked.json).expect("what reaches the model is JSON");
-    for (name, value) in after
-        .as_object()
-        .expect("what reaches the model is an object")
-    {
+    let before: Value =
+        serde_json::from_slice(input).expect("a valid input is JSON and not nested too deeply");
+    let after: Value = serde_json::from_slice(&checked.json).expect("the model's input is JSON");
+    for (name, value) in after.as_object().expect("the model's input is an object") {
         match before.get(name) {
-            Some(given) => assert_eq!(value, given, "{name} was changed"),
+            Some(sent) => assert_eq!(value, sent, "{name} was changed"),
             None => assert_eq!(
                 (name.as_str(), value),
                 ("o", &Value::Null),
-                "it came from nowhere"
+                "an unexpected field was added"
             ),
         }
     }
@@ -62,13 +58,13 @@ pub fn input(input: &[u8]) {
         assert_eq!(
             after.pointer(pointer).and_then(Value::as_str),
             Some(address.as_str()),
-            "{pointer} leads to another value"
+            "{pointer} points to another value"
         );
     }
     for name in &checked.secrets {
         assert!(
             after.get(name).is_some_and(Value::is_string),
-            "{name} is no secret"
+            "{name} is not a string"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Whether an input fits the model: checked once, here, before Python sees anything.
+//! Validation of inputs against the model's schema, before the input reaches Python.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;

@@ -1,4 +1,4 @@
-//! A model's OpenAPI document, read once per load of the model.
+//! A model's OpenAPI document, parsed once per load of the model.
 
 use std::sync::Arc;
 
@@ -8,30 +8,31 @@ use tidegate_core::JobKind;
 
 use super::InputValidator;
 
-/// What the desk needs to know of a model's OpenAPI document.
+/// The parts of a model's OpenAPI document that the job service needs.
 pub struct ModelSchema {
     /// The document as the model's child sent it.
     pub document: Arc<Bytes>,
-    /// Whether its answers can be streamed.
+    /// Whether the responses can be streamed.
     pub streaming: bool,
-    /// Whether its output comes value by value, said to be streamed or not.
+    /// Whether the model yields its output value by value, with or without declared streaming.
     pub yields_values: bool,
-    /// Whether what comes value by value are files.
+    /// Whether the yielded values are files.
     pub yields_files: bool,
-    /// Whether it is a handler that has shown that it is no generator: only running its script shows it.
+    /// Whether the model is a Runpod handler that is known not to be a generator. This is known
+    /// only after its script has run.
     pub never_yields: bool,
-    /// Whether it can be trained.
+    /// Whether the model can be trained.
     pub trainable: bool,
     prediction: InputValidator,
     training: Option<InputValidator>,
 }
 
-/// The document cannot be used.
+/// Why the document cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SchemaError {
     #[error("the model's schema is not JSON")]
     NotJson(#[source] serde_json::Error),
-    #[error("`{component}` of the model's schema cannot be used: {reason}")]
+    #[error("cannot use `{component}` of the model's schema: {reason}")]
     Component {
         component: &'static str,
         reason: String,
@@ -40,31 +41,31 @@ pub(crate) enum SchemaError {
 
 impl ModelSchema {
     pub(crate) fn read(document: Arc<Bytes>) -> Result<Self, SchemaError> {
-        let whole: Value = serde_json::from_slice(&document).map_err(SchemaError::NotJson)?;
-        let check = |component| {
-            let Some(schema) = whole.pointer(&format!("/components/schemas/{component}")) else {
+        let root: Value = serde_json::from_slice(&document).map_err(SchemaError::NotJson)?;
+        let validator = |component| {
+            let Some(schema) = root.pointer(&format!("/components/schemas/{component}")) else {
                 return Ok(None);
             };
-            InputValidator::compile(schema, &whole)
+            InputValidator::compile(schema, &root)
                 .map(Some)
                 .map_err(|reason| SchemaError::Component { component, reason })
         };
-        let prediction = check("Input")?.unwrap_or_default();
-        let training = check("TrainingInput")?;
+        let prediction = validator("Input")?.unwrap_or_default();
+        let training = validator("TrainingInput")?;
         let streaming =
-            whole.pointer("/paths/~1predictions/post/x-cog-streaming") == Some(&Value::Bool(true));
-        let yields_values = whole
+            root.pointer("/paths/~1predictions/post/x-cog-streaming") == Some(&Value::Bool(true));
+        let yields_values = root
             .pointer("/components/schemas/Output/x-cog-array-type")
             .and_then(Value::as_str)
             == Some("iterator");
-        let item = whole
+        let item = root
             .pointer("/components/schemas/Output/items/format")
             .and_then(Value::as_str);
         let yields_files = yields_values && item == Some("uri");
-        let shape = whole
+        let call_kind = root
             .pointer("/x-runpod-handler/shape")
             .and_then(Value::as_str);
-        let never_yields = shape.is_some_and(|shape| !shape.ends_with("generator"));
+        let never_yields = call_kind.is_some_and(|kind| !kind.ends_with("generator"));
         Ok(Self {
             streaming,
             yields_values,
@@ -77,7 +78,8 @@ impl ModelSchema {
         })
     }
 
-    /// The check for one kind of job. A model without training treats one as a prediction, as Cog does.
+    /// The validator for one kind of job. A model without training validates a training as a
+    /// prediction, as Cog does.
     pub(crate) fn validator(&self, kind: JobKind) -> &InputValidator {
         match (kind, &self.training) {
             (JobKind::Training, Some(training)) => training,

@@ -1,8 +1,8 @@
-//! Reading an input into a tree, with a bound on what the tree costs.
+//! Parses an input into a tree of limited size.
 //!
-//! A few bytes of JSON such as `{"":0}` become hundreds in memory, so a bound on the text is no bound on
-//! the tree. And a name that comes twice in an object is refused: whoever checks and whoever uses the
-//! input could each believe another of the two.
+//! A few bytes of JSON such as `{"":0}` take hundreds of bytes in memory, so a limit on the text
+//! does not limit the tree. Duplicate names in an object are refused: the validator and the model
+//! could read different values.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,34 +10,34 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// The most that the tree of one input may cost beside its texts, in bytes.
+/// The memory limit of one tree in bytes, without its strings.
 const MAX_COST: usize = 128 * 1024 * 1024;
-/// What each value costs.
-const VALUE: usize = 32;
-/// What an array costs before its values.
-const ARRAY: usize = 128;
-/// What an object costs before its values.
-const OBJECT: usize = 700;
+/// The cost of a value in bytes.
+const VALUE_COST: usize = 32;
+/// The cost of an array without its values.
+const ARRAY_COST: usize = 128;
+/// The cost of an object without its values.
+const OBJECT_COST: usize = 700;
 
-/// Reads one JSON text.
+/// Parses one JSON text.
 pub(super) fn read(json: &[u8]) -> Result<Value, serde_json::Error> {
-    let left = Cell::new(MAX_COST);
+    let budget = Cell::new(MAX_COST);
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let value = Tree { left: &left }.deserialize(&mut deserializer)?;
+    let value = Tree { budget: &budget }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
 
 #[derive(Clone, Copy)]
 struct Tree<'a> {
-    left: &'a Cell<usize>,
+    budget: &'a Cell<usize>,
 }
 
 impl Tree<'_> {
-    fn pay<E: Error>(self, cost: usize) -> Result<(), E> {
-        let left = self.left.get().checked_sub(cost);
-        self.left.set(left.ok_or_else(|| {
-            E::custom("the input has too many values: it would take more than 128 MiB to hold them")
+    fn charge<E: Error>(self, cost: usize) -> Result<(), E> {
+        let remaining = self.budget.get().checked_sub(cost);
+        self.budget.set(remaining.ok_or_else(|| {
+            E::custom("the input has too many values: they would take more than 128 MiB of memory")
         })?);
         Ok(())
     }
@@ -87,24 +87,24 @@ impl<'de> Visitor<'de> for Tree<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        self.pay(ARRAY)?;
+        self.charge(ARRAY_COST)?;
         let mut array = Vec::new();
         while let Some(item) = items.next_element_seed(self)? {
-            self.pay(VALUE)?;
+            self.charge(VALUE_COST)?;
             array.push(item);
         }
         Ok(array.into())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        self.pay(OBJECT)?;
+        self.charge(OBJECT_COST)?;
         let mut object = Map::new();
         while let Some(name) = entries.next_key::<String>()? {
-            self.pay(2 * VALUE)?;
+            self.charge(2 * VALUE_COST)?;
             let value = entries.next_value_seed(self)?;
             if object.contains_key(&name) {
                 return Err(A::Error::custom(format_args!(
-                    "the name {name:?} comes twice in one object"
+                    "duplicate name {name:?} in an object"
                 )));
             }
             object.insert(name, value);
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_reads_what_serde_reads() {
+    fn parsing_matches_serde_json() {
         for json in [
             "null",
             " [1, -2, 3.5, 1e300, true] ",
@@ -132,7 +132,7 @@ mod tests {
                 "{json}"
             );
         }
-        for bad in [
+        for invalid in [
             "",
             "[1",
             "{}x",
@@ -141,29 +141,29 @@ mod tests {
             r#""\ud800""#,
             &"[".repeat(1000),
         ] {
-            assert!(read(bad.as_bytes()).is_err(), "{bad}");
+            assert!(read(invalid.as_bytes()).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn a_name_comes_once() {
-        for twice in [
+    fn duplicate_names_are_refused() {
+        for duplicate in [
             r#"{"a":1,"a":1}"#,
             r#"{"a":1,"\u0061":2}"#,
             r#"[{"x":{"b":1,"c":2,"b":3}}]"#,
         ] {
             assert!(
-                read(twice.as_bytes())
+                read(duplicate.as_bytes())
                     .unwrap_err()
                     .to_string()
-                    .contains("comes twice"),
-                "{twice}"
+                    .contains("duplicate name"),
+                "{duplicate}"
             );
         }
     }
 
     #[test]
-    fn many_values_are_refused_before_they_fill_the_memory() {
+    fn too_many_values_are_refused() {
         let many = |value: &str, count| format!("[{}]", vec![value; count].join(","));
         assert!(read(many("{}", 100_000).as_bytes()).is_ok());
         assert!(read(many("0", 2_000_000).as_bytes()).is_ok());

@@ -1,5 +1,5 @@
-//! One input against one schema: drop what the model does not know, refuse what does not fit, fill in
-//! what may be absent, and find the files.
+//! Validates an input against a schema: drops unknown fields, refuses invalid values, sets absent
+//! optional fields to `null` and finds the files.
 
 use std::collections::BTreeMap;
 
@@ -10,58 +10,59 @@ use tidegate_core::Account;
 use tidegate_core::refusal::{FieldError, Rule};
 
 use super::tree;
-
 use crate::files::Files;
 
-/// Of a larger input only the first error is told: a list of a million wrong items has a million.
-const TOO_LARGE_FOR_ALL_ERRORS: usize = 1024 * 1024;
-/// Of one input not more errors than these are told.
+/// For a larger input only the first error is reported: a list of a million invalid items has a
+/// million errors.
+const MAX_INPUT_FOR_ALL_ERRORS: usize = 1024 * 1024;
+/// The most errors reported for one input.
 const MAX_ERRORS: usize = 100;
-/// Files that one input may name.
+/// The most files in one input.
 const MAX_FILES: usize = 1000;
-/// Characters of one error message.
+/// The most characters in one error message.
 const MAX_MESSAGE: usize = 2000;
 
-/// The compiled schema of an input.
+/// Validates inputs against a compiled schema.
 #[derive(Default)]
 pub(crate) struct InputValidator {
-    /// Absent when the model says nothing about its input: then everything passes.
+    /// Absent if the model does not declare its input: then every input is valid.
     compiled: Option<CompiledSchema>,
 }
 
 struct CompiledSchema {
     validator: jsonschema::Validator,
     fields: BTreeMap<String, InputField>,
-    /// Whether any field takes files: most models have none and pay nothing.
+    /// Whether any field accepts files; without one, the search for files is skipped.
     takes_files: bool,
 }
 
 struct InputField {
-    /// Strings in it may be addresses of files.
+    /// Whether its strings are addresses of files.
     is_file: bool,
     is_secret: bool,
-    /// Left out by the caller it becomes `null`, because the model's function has no default for it.
+    /// Whether an absent field is set to `null`, because the model's function has no default for
+    /// it.
     null_when_absent: bool,
 }
 
-/// Addresses by JSON pointer.
+/// Pairs of a JSON pointer and the address at it.
 type Addresses = Vec<(String, String)>;
 
-/// An input that fits.
+/// A valid input.
 #[derive(Debug)]
 pub(crate) struct CheckedInput {
-    /// What goes to the model: the caller's own bytes when nothing had to be changed.
+    /// The JSON for the model: the client's own bytes if nothing had to be changed.
     pub(crate) json: Bytes,
-    /// Addresses of files in it.
+    /// The addresses of its files.
     pub(crate) files: Addresses,
-    /// How many bytes of files it brings along, in data URIs.
+    /// The bytes of its files in data URIs and in the file store.
     pub(crate) file_bytes: u64,
-    /// The fields that nobody else may see.
+    /// The fields whose values are secret.
     pub(crate) secrets: Vec<String>,
 }
 
 impl CheckedInput {
-    /// What nothing is known about passes as it is.
+    /// An input that is passed on without validation.
     pub(crate) fn unchanged(raw: &Bytes) -> Self {
         Self {
             json: raw.clone(),
@@ -71,7 +72,7 @@ impl CheckedInput {
         }
     }
 
-    /// Roughly what it costs to hold this in memory, in bytes: files that came along in data URIs are there twice.
+    /// The approximate memory use in bytes; data URIs are held twice.
     pub(crate) fn weight(&self) -> usize {
         self.json.len()
             + self
@@ -84,7 +85,7 @@ impl CheckedInput {
 
 impl InputValidator {
     pub(crate) fn compile(schema: &Value, document: &Value) -> Result<Self, String> {
-        if takes_anything(schema) {
+        if accepts_anything(schema) {
             return Ok(Self::default());
         }
         let mut schema = schema.clone();
@@ -95,13 +96,13 @@ impl InputValidator {
             .unwrap_or_default();
         let fields: BTreeMap<String, InputField> = properties
             .iter()
-            .map(|(name, property)| (name.clone(), InputField::of(property)))
+            .map(|(name, property)| (name.clone(), InputField::from_property(property)))
             .collect();
         let takes_files = fields.values().any(|field| field.is_file);
         inline_enums(&mut schema, document);
         let validator = jsonschema::validator_for(&schema).or_else(|error| {
-            // Python's regular expressions can more than ours; the model still gets to see the value.
-            tracing::warn!(%error, "patterns of the model's inputs cannot be checked");
+            // Python's regular expressions have more features; the model still validates the value.
+            tracing::warn!(%error, "cannot check the patterns of the model's inputs");
             without_patterns(&mut schema);
             jsonschema::validator_for(&schema)
         });
@@ -115,7 +116,7 @@ impl InputValidator {
         })
     }
 
-    /// Checks the caller's input, which is one JSON text.
+    /// Checks the client's input, which is one JSON text.
     pub(crate) fn check(
         &self,
         raw: &Bytes,
@@ -130,8 +131,8 @@ impl InputValidator {
     }
 }
 
-/// A schema that names no field and says that others may come: what is in the input is the model's affair.
-fn takes_anything(schema: &Value) -> bool {
+/// Whether a schema declares no fields and allows any.
+fn accepts_anything(schema: &Value) -> bool {
     schema.get("properties").is_none()
         && schema.get("additionalProperties") == Some(&Value::Bool(true))
 }
@@ -155,7 +156,7 @@ impl CompiledSchema {
             other => other,
         };
         if !self.validator.is_valid(&value) {
-            if raw.len() > TOO_LARGE_FOR_ALL_ERRORS {
+            if raw.len() > MAX_INPUT_FOR_ALL_ERRORS {
                 return Err(self
                     .validator
                     .validate(&value)
@@ -169,7 +170,7 @@ impl CompiledSchema {
                 .iter_errors(&value)
                 .take(MAX_ERRORS)
                 .collect();
-            // By rule, then in the order found: clients of Cog know them so.
+            // By rule, then in the order found, as Cog reports them.
             errors.sort_by(|a, b| a.schema_path().as_str().cmp(b.schema_path().as_str()));
             return Err(errors.into_iter().map(describe).collect());
         }
@@ -186,7 +187,7 @@ impl CompiledSchema {
         let secrets = self.secrets(&object);
         let json = if changed {
             serde_json::to_vec(&object)
-                .expect("it was JSON before")
+                .expect("a JSON object serializes")
                 .into()
         } else {
             raw.clone()
@@ -199,7 +200,7 @@ impl CompiledSchema {
         })
     }
 
-    /// The addresses in file fields, and how many bytes they bring along themselves.
+    /// The addresses in file fields, and the total size of the files whose size is already known.
     fn files(
         &self,
         input: &Map<String, Value>,
@@ -230,7 +231,7 @@ impl CompiledSchema {
         }
         if found.len() > MAX_FILES {
             return Err(vec![root_error(format!(
-                "the input names {} files, at most {MAX_FILES} are allowed",
+                "the input has {} files; at most {MAX_FILES} are allowed",
                 found.len()
             ))]);
         }
@@ -253,15 +254,15 @@ impl CompiledSchema {
     }
 
     fn secrets(&self, input: &Map<String, Value>) -> Vec<String> {
-        let given = self.fields.iter().filter(|(name, field)| {
+        let present = self.fields.iter().filter(|(name, field)| {
             field.is_secret && input.get(*name).is_some_and(|value| !value.is_null())
         });
-        given.map(|(name, _)| name.clone()).collect()
+        present.map(|(name, _)| name.clone()).collect()
     }
 }
 
 impl InputField {
-    fn of(property: &Value) -> Self {
+    fn from_property(property: &Value) -> Self {
         let item = property.get("items").unwrap_or(property);
         let nullable = property.get("nullable") == Some(&Value::Bool(true));
         Self {
@@ -272,8 +273,7 @@ impl InputField {
     }
 }
 
-/// Choices are components of their own; the validator gets them in place, so that its messages speak
-/// of the field.
+/// Replaces references to enum components by the components, so that error messages name the field.
 fn inline_enums(schema: &mut Value, document: &Value) {
     let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else {
         return;
@@ -313,12 +313,16 @@ fn describe(error: jsonschema::ValidationError<'_>) -> FieldError {
                 .map(|options| options.iter().map(Value::to_string).collect())
                 .unwrap_or_default();
             field(
-                named(path),
-                shortened(format!("{} is not one of {options}", error.instance())),
+                field_name(path),
+                truncated(format!("{} is not one of {options}", error.instance())),
                 Rule::Choice(choices),
             )
         }
-        kind => field(named(path), shortened(error.to_string()), rule_of(kind)),
+        kind => field(
+            field_name(path),
+            truncated(error.to_string()),
+            rule_of(kind),
+        ),
     }
 }
 
@@ -345,15 +349,15 @@ fn without_patterns(schema: &mut Value) {
     }
 }
 
-/// A message quotes the value; a long one is cut.
-fn shortened(message: String) -> String {
+/// Truncates a long message: messages quote the value.
+fn truncated(message: String) -> String {
     match message.char_indices().nth(MAX_MESSAGE) {
         Some((cut, _)) => format!("{}… ({} more bytes)", &message[..cut], message.len() - cut),
         None => message,
     }
 }
 
-fn named(path: String) -> String {
+fn field_name(path: String) -> String {
     if path.is_empty() {
         "__root__".to_owned()
     } else {
@@ -415,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_those_that_clients_of_cog_know() {
+    fn messages_match_cog() {
         let cases = [
             (json!({}), "n: Field required"),
             (json!({"n": "3"}), "n: \"3\" is not of type \"integer\""),
@@ -452,27 +456,27 @@ mod tests {
             ),
             (json!([1]), "__root__: [1] is not of type \"object\""),
         ];
-        for (input, want) in cases {
-            assert_eq!(check(input.clone()).unwrap_err(), [want], "{input}");
+        for (input, expected) in cases {
+            assert_eq!(check(input.clone()).unwrap_err(), [expected], "{input}");
         }
     }
 
     #[test]
-    fn every_error_is_told() {
+    fn every_error_is_reported() {
         assert_eq!(check(json!({"s": "A"})).unwrap_err().len(), 3);
     }
 
     #[test]
-    fn unknown_keys_go_and_absent_optionals_become_null() {
-        let seen = check(json!({"n": 3, "what": 1})).unwrap();
-        assert_eq!(seen["json"], json!({"n": 3, "o": null}));
+    fn unknown_keys_are_dropped_and_absent_optionals_become_null() {
+        let checked = check(json!({"n": 3, "what": 1})).unwrap();
+        assert_eq!(checked["json"], json!({"n": 3, "o": null}));
     }
 
     #[test]
-    fn addresses_of_files_are_found_by_pointer() {
-        let seen = check(json!({"n": 1, "o": "x", "image": "https://h/a.png", "images": ["data:,x", "HTTP://h/b"]})).unwrap();
+    fn file_addresses_are_found_by_pointer() {
+        let checked = check(json!({"n": 1, "o": "x", "image": "https://h/a.png", "images": ["data:,x", "HTTP://h/b"]})).unwrap();
         assert_eq!(
-            seen["files"],
+            checked["files"],
             json!([
                 ["/image", "https://h/a.png"],
                 ["/images/0", "data:,x"],
@@ -482,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_by_field() {
+    fn invalid_file_addresses_are_reported_by_field() {
         let errors = check(json!({"n": 1, "image": "/etc/passwd", "images": ["data:,x", "../y", "http://127.0.0.1/"]})).unwrap_err();
         let fields: Vec<_> = errors
             .iter()
@@ -492,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_takes_anything_gets_it_as_it_came() {
+    fn a_model_that_accepts_anything_gets_the_input_unchanged() {
         let schema = json!({"title": "Input", "type": "object", "additionalProperties": true});
         let files = Files {
             net: Arc::new(Client::new(Config::default())),
@@ -513,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_other_fields_may_be_anything() {
+    fn strings_of_other_fields_are_not_checked_as_files() {
         assert!(check(json!({"n": 1, "o": "file:///etc/passwd", "d": "http://127.0.0.1/", "u": "/etc/passwd"})).is_ok());
     }
 }

@@ -1,20 +1,20 @@
-//! When a message that was not taken is sent again.
+//! Pauses between the attempts to send a message.
 
 use std::time::Duration;
 
-/// The first pause; each next one is twice as long.
+/// The first pause; each following one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause, and the longest that a receiver may ask for.
+/// The longest pause, and the longest that a receiver may request with `retry-after`.
 const MAX_PAUSE: Duration = Duration::from_secs(60 * 60);
 
-/// The pause after so many attempts that failed. `jitter`, from 0 to 1, spreads it by a quarter in both
-/// directions: many messages to one receiver must not come back at the same moment.
+/// The pause after `failed` attempts. `jitter`, from 0 to 1, spreads it by a quarter in both
+/// directions, so that many messages to one receiver are not sent at the same time.
 pub(super) fn pause(failed: u32, jitter: f64, retry_after: Option<Duration>) -> Duration {
     let doubled = FIRST_PAUSE
         .saturating_mul(1 << failed.saturating_sub(1).min(20))
         .min(MAX_PAUSE);
     let backoff = doubled.mul_f64(0.75 + jitter / 2.0);
-    // What a receiver asks for is the least; a little is added for the same reason.
+    // The pause is never shorter than the receiver requests; jitter adds up to a tenth.
     let requested = retry_after
         .unwrap_or_default()
         .min(MAX_PAUSE)
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn luck_spreads_them_and_keeps_their_order() {
+    fn jitter_spreads_pauses_and_keeps_their_order() {
         for failed in 1..15 {
             let (early, late) = (pause(failed, 0.0, None), pause(failed, 1.0, None));
             assert!(
@@ -49,16 +49,16 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_is_left_alone_as_long_as_it_asks() {
+    fn the_pause_is_at_least_what_the_receiver_requests() {
         let requested = Duration::from_secs(30);
         assert!((30..=33).contains(&pause(1, 1.0, Some(requested)).as_secs()));
         assert!(
             pause(12, 0.0, Some(requested)) > Duration::from_secs(300),
-            "the own pause counts when it is longer"
+            "a longer backoff wins"
         );
         assert!(
             pause(1, 1.0, Some(Duration::MAX)) <= MAX_PAUSE.mul_f64(1.1),
-            "an hour is the most"
+            "at most an hour plus jitter"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What became of the last messages: who was told what and when, and what the receiver said.
+//! The log of recent webhook messages: their attempts, the responses and the results.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,12 +13,12 @@ use tokio::sync::Notify;
 use super::{Webhook, WebhookEvent};
 use crate::job::Job;
 
-/// How many messages are remembered.
+/// The number of messages in the log.
 const MAX_RECORDS: usize = 1000;
-/// How many attempts of one message are remembered; a day of them is less.
+/// The number of attempts in the log per message; the retries of one day are fewer.
 const MAX_ATTEMPTS: usize = 100;
 
-/// The last messages.
+/// The most recent messages.
 #[derive(Default)]
 pub struct DeliveryLog {
     ring: Mutex<DeliveryRing>,
@@ -27,7 +27,7 @@ pub struct DeliveryLog {
 #[derive(Default)]
 struct DeliveryRing {
     next: u64,
-    /// Oldest first, by rising number.
+    /// In ascending order of their numbers, the oldest first.
     records: VecDeque<LogEntry>,
 }
 
@@ -37,71 +37,71 @@ struct LogEntry {
     handle: ReplayHandle,
 }
 
-/// How a message that is remembered can be sent once more.
+/// What is needed to send a message of the log again.
 #[derive(Clone)]
 pub(super) struct ReplayHandle {
-    /// What it is about, as long as anybody knows it.
+    /// The job of the message, if it is still in memory.
     pub(super) job: Weak<Job>,
     pub(super) webhook: Arc<Webhook>,
     /// Ends the pause before the next attempt.
     pub(super) send_now: Arc<Notify>,
 }
 
-/// One message and what became of it.
+/// One message with its attempts and its result.
 #[derive(Debug, Clone)]
 pub struct DeliveryRecord {
-    /// The message's own id, the same over all attempts.
+    /// The id of the message, the same for all attempts.
     pub id: String,
-    /// Whose job it is about.
+    /// The account that owns the job.
     pub account: Account,
     /// The job.
     pub job: JobId,
-    /// For which model the job was, `owner/name`; empty if that is not known.
+    /// The model of the job, `owner/name`; empty if it is unknown.
     pub model: String,
-    /// What it says.
+    /// The event of the message.
     pub event: WebhookEvent,
-    /// Who is told: host and port, nothing else of the address.
+    /// Host and port of the receiver; the rest of the URL may contain secrets.
     pub host: String,
-    /// When it was written.
+    /// When the message was created.
     pub created_at: Timestamp,
-    /// What became of it.
+    /// The state of the delivery.
     pub state: DeliveryState,
-    /// Why nothing more is tried.
+    /// Why the server gave up on the message.
     pub given_up: Option<String>,
-    /// How often servers before this one have sent it.
+    /// The number of attempts of previous server processes.
     pub earlier_attempts: u32,
-    /// Every time it was sent, oldest first.
+    /// The attempts of this process, oldest first.
     pub attempts: Vec<Attempt>,
-    /// When it is sent again.
+    /// When the next attempt starts.
     pub next_attempt_at: Option<Timestamp>,
 }
 
-/// What became of a message.
+/// The state of the delivery of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryState {
-    /// It is on its way for the first time.
+    /// The first attempt is in progress.
     Sending,
-    /// The receiver took it.
+    /// The receiver accepted the message.
     Delivered,
-    /// It was not taken and will be, or is being, sent again.
+    /// An attempt failed; the next one is scheduled or in progress.
     Retrying,
-    /// It was not taken and nothing more is tried.
+    /// The server gave up on the message.
     Failed,
 }
 
-/// One time that a message was sent.
+/// One attempt to send a message.
 #[derive(Debug, Clone)]
 pub struct Attempt {
-    /// When.
+    /// When the attempt started.
     pub at: Timestamp,
-    /// How long until the receiver answered, or was given up.
+    /// The time until the response or the failure.
     pub took: Duration,
-    /// The status of its answer, or why there was none.
+    /// The status of the response, or why there was none.
     pub result: Result<u16, String>,
 }
 
 impl DeliveryLog {
-    /// The messages that are filter, newest first.
+    /// The messages that `filter` accepts, newest first.
     pub fn list(&self, filter: impl Fn(&DeliveryRecord) -> bool) -> Vec<DeliveryRecord> {
         self.with(|ring| {
             ring.records
@@ -114,7 +114,7 @@ impl DeliveryLog {
         })
     }
 
-    /// The message with this id, if it is remembered.
+    /// The message with this id, if it is in the log.
     pub(super) fn find(&self, id: &str) -> Option<(DeliveryRecord, ReplayHandle)> {
         self.with(|ring| {
             let entry = ring
@@ -126,18 +126,19 @@ impl DeliveryLog {
         })
     }
 
-    /// Notes a message; the number is for [`DeliveryLog::change`]. One that is sent again goes on where it was.
+    /// Adds a message; returns its number for [`DeliveryLog::change`]. A replayed message continues
+    /// its existing record.
     pub(super) fn open(&self, record: DeliveryRecord, handle: ReplayHandle) -> u64 {
         self.with(|ring| {
-            if let Some(known) = ring
+            if let Some(existing) = ring
                 .records
                 .iter_mut()
                 .rev()
                 .find(|entry| entry.record.id == record.id)
             {
-                known.record.settle(DeliveryState::Sending, None);
-                known.handle = handle;
-                return known.number;
+                existing.record.settle(DeliveryState::Sending, None);
+                existing.handle = handle;
+                return existing.number;
             }
             if ring.records.len() >= MAX_RECORDS {
                 ring.evict_one();
@@ -153,7 +154,7 @@ impl DeliveryLog {
         })
     }
 
-    /// Changes a record, unless it has been forgotten.
+    /// Changes a record, unless it was evicted.
     pub(super) fn change(&self, number: u64, change: impl FnOnce(&mut DeliveryRecord)) {
         self.with(|ring| {
             if let Ok(index) = ring
@@ -171,7 +172,8 @@ impl DeliveryLog {
 }
 
 impl DeliveryRing {
-    /// The oldest that is settled: an operator looks for those that are not.
+    /// Removes the oldest settled message, because an operator needs the others; without one, the
+    /// oldest.
     fn evict_one(&mut self) {
         let settled = |record: &DeliveryRecord| {
             matches!(
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_come_first_and_those_that_are_not_settled_stay() {
+    fn the_newest_are_listed_first_and_unsettled_messages_stay() {
         let deliveries = DeliveryLog::default();
         let waiting = deliveries.open(record("waiting", DeliveryState::Retrying), handle());
         for i in 0..MAX_RECORDS + 10 {
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_sent_again_goes_on_where_it_was() {
+    fn a_replayed_message_continues_its_record() {
         let deliveries = DeliveryLog::default();
         let first = deliveries.open(record("a", DeliveryState::Sending), handle());
         deliveries.open(record("b", DeliveryState::Sending), handle());
@@ -314,12 +316,12 @@ mod tests {
     }
 
     #[test]
-    fn a_forgotten_message_changes_nothing() {
+    fn a_change_of_an_evicted_message_is_ignored() {
         let deliveries = DeliveryLog::default();
         let first = deliveries.open(record("first", DeliveryState::Delivered), handle());
         for i in 0..MAX_RECORDS {
             deliveries.open(record(&i.to_string(), DeliveryState::Delivered), handle());
         }
-        deliveries.change(first, |_| panic!("it was forgotten"));
+        deliveries.change(first, |_| panic!("the message was evicted"));
     }
 }

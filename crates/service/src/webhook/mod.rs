@@ -1,8 +1,9 @@
-//! Telling somebody's server how a job goes.
+//! Webhooks: HTTP messages to a receiver about the progress of a job.
 //!
-//! Each job with a webhook has one sender task, so its messages leave in order and never tell a lower
-//! state after a higher one. Messages before the end are sent once and may be lost; the last one is
-//! sent until somebody takes it or the time for it is over. [`DeliveryLog`] remembers what became of them.
+//! Each job with a webhook has one sender task, so its messages are sent in order and the status
+//! never goes backwards. Interim messages are sent once and may be lost; the terminal message is
+//! retried until the receiver accepts it or the retry window ends. [`DeliveryLog`] records the
+//! results.
 
 mod backoff;
 mod delivery_log;
@@ -32,38 +33,38 @@ pub(crate) use retry_buffer::{RetryBuffer, RetryBufferLimits};
 pub(crate) use sender::{SenderDeps, WebhookSender};
 pub use signature::{SecretError, WebhookSecrets};
 
-/// Where and how to tell.
+/// The receiver of a job's webhooks and the contents of the messages.
 #[derive(Debug, Clone)]
 pub struct Webhook {
-    /// The receiver.
+    /// The URL of the receiver.
     pub url: Url,
-    /// What it wants to hear.
+    /// The events that are sent.
     pub filter: EventFilter,
-    /// Sent along; the trace of the request that made the job, for instance.
+    /// Additional headers, such as the trace context of the request that created the job.
     pub headers: HeaderMap,
-    /// How often it is told.
+    /// Which interim messages are sent.
     pub updates: UpdatePolicy,
-    /// The address by which the caller reached us, if messages speak of it.
+    /// The origin at which the client reached the server, if messages contain URLs of the server.
     pub origin: Option<String>,
-    /// Whether messages say where the output can be read as it comes.
+    /// Whether messages contain the URL of the output stream.
     pub streams: bool,
-    /// Whether what can be read there are files.
+    /// Whether the output stream consists of files.
     pub streams_files: bool,
-    /// How the dialect of the caller writes a job.
+    /// Renders the job in the client's API.
     pub renderer: WebhookRenderer,
 }
 
-/// How a dialect writes a job for the receiver of a webhook.
+/// Renders a job as the body of a webhook, in the format of one API.
 #[derive(Clone)]
 pub struct WebhookRenderer(Arc<dyn Fn(&Snapshot) -> Bytes + Send + Sync>);
 
 impl WebhookRenderer {
-    /// Written like this.
-    pub fn new(write: impl Fn(&Snapshot) -> Bytes + Send + Sync + 'static) -> Self {
-        Self(Arc::new(write))
+    /// A renderer that calls `render`.
+    pub fn new(render: impl Fn(&Snapshot) -> Bytes + Send + Sync + 'static) -> Self {
+        Self(Arc::new(render))
     }
 
-    /// The job in these words.
+    /// The body for the current state of the job.
     pub fn render(&self, job: &Snapshot) -> Bytes {
         (self.0)(job)
     }
@@ -76,7 +77,7 @@ impl fmt::Debug for WebhookRenderer {
 }
 
 impl Webhook {
-    /// As it is written down.
+    /// The form that is stored with the job.
     pub(crate) fn to_spec(&self) -> WebhookSpec {
         let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
         let headers = self
@@ -97,9 +98,9 @@ impl Webhook {
         }
     }
 
-    /// As it was written down; `None` when that cannot be read.
+    /// The webhook of a stored job; `None` if its URL cannot be parsed.
     pub(crate) fn from_spec(
-        hook: &WebhookSpec,
+        spec: &WebhookSpec,
         updates: UpdatePolicy,
         renderer: WebhookRenderer,
     ) -> Option<Self> {
@@ -109,47 +110,47 @@ impl Webhook {
                 HeaderValue::try_from(value).ok()?,
             ))
         };
-        let named = |name: &String| {
+        let event = |name: &String| {
             WebhookEvent::ALL
                 .into_iter()
                 .find(|event| event.name() == name)
         };
         Some(Self {
-            url: Url::parse(&hook.url).ok()?,
-            filter: EventFilter::only(hook.events.iter().filter_map(named)),
-            headers: hook.headers.iter().filter_map(header).collect(),
+            url: Url::parse(&spec.url).ok()?,
+            filter: EventFilter::only(spec.events.iter().filter_map(event)),
+            headers: spec.headers.iter().filter_map(header).collect(),
             updates,
-            origin: hook.origin.clone(),
-            streams: hook.streams,
-            streams_files: hook.streams_files,
+            origin: spec.origin.clone(),
+            streams: spec.streams,
+            streams_files: spec.streams_files,
             renderer,
         })
     }
 }
 
-/// A new id for a message: the same over all attempts.
+/// A new message id. All attempts to send a message use the same id.
 pub(crate) fn message_id() -> String {
     format!("msg_{}", JobId::from_random(random::bits()))
 }
 
-/// A kind of message.
+/// The kind of a webhook message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WebhookEvent {
-    /// The model began.
+    /// The model started the job.
     Start,
-    /// The model gave a value.
+    /// The model produced an output value.
     Output,
-    /// The model printed something.
+    /// The model wrote logs.
     Logs,
-    /// The job is over.
+    /// The job ended.
     Completed,
 }
 
 impl WebhookEvent {
-    /// All of them.
+    /// All events.
     pub const ALL: [Self; 4] = [Self::Start, Self::Output, Self::Logs, Self::Completed];
 
-    /// Its name in requests and in what is written down.
+    /// The name in requests and in stored jobs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -160,20 +161,20 @@ impl WebhookEvent {
     }
 }
 
-/// Which kinds of message a receiver wants.
+/// The set of events that a receiver subscribed to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventFilter(u8);
 
 impl EventFilter {
-    /// Everything.
+    /// All events.
     pub const ALL: Self = Self(0b1111);
 
-    /// Only these.
+    /// Only the given events.
     pub fn only(events: impl IntoIterator<Item = WebhookEvent>) -> Self {
         Self(events.into_iter().fold(0, |bits, event| bits | bit(event)))
     }
 
-    /// Whether this kind is wanted.
+    /// Whether the set contains `event`.
     pub fn includes(self, event: WebhookEvent) -> bool {
         self.0 & bit(event) != 0
     }

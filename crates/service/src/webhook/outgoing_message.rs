@@ -1,4 +1,5 @@
-//! One webhook message: the same id and body for all attempts, a new timestamp and signature for each.
+//! One webhook message: the same id and body for all attempts, a new timestamp and signature for
+//! each.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -150,7 +151,7 @@ impl OutgoingMessage {
             .post(&self.webhook.url, self.headers(at), self.body.clone())
             .await;
         let result = match &sent {
-            Ok(answer) => Ok(answer.status),
+            Ok(response) => Ok(response.status),
             Err(error) => Err(chain(error).to_string()),
         };
         self.deps.deliveries.change(self.record, |record| {
@@ -168,8 +169,8 @@ impl OutgoingMessage {
             (_, SendVerdict::Delivered) => {
                 self.change(|record| record.settle(DeliveryState::Delivered, None))
             }
-            (Ok(answer), _) => {
-                tracing::warn!(job = %self.job, message = self.id, status = answer.status, "webhook rejected")
+            (Ok(response), _) => {
+                tracing::warn!(job = %self.job, message = self.id, status = response.status, "webhook rejected")
             }
             (Err(error), _) => {
                 tracing::warn!(job = %self.job, message = self.id, error = %chain(error), "failed to deliver webhook")
@@ -257,7 +258,7 @@ fn delivery_record(
 
 fn attempt_result(sent: &Result<WebhookResponse, Error>) -> AttemptResult {
     match sent {
-        Ok(answer) if answer.is_success() => AttemptResult::Delivered,
+        Ok(response) if response.is_success() => AttemptResult::Delivered,
         Ok(_) => AttemptResult::Rejected,
         Err(error) if error.is_refusal() => AttemptResult::NotAllowed,
         Err(_) => AttemptResult::NoAnswer,
@@ -266,12 +267,12 @@ fn attempt_result(sent: &Result<WebhookResponse, Error>) -> AttemptResult {
 
 fn verdict(sent: &Result<WebhookResponse, Error>) -> SendVerdict {
     match sent {
-        Ok(answer) if answer.is_success() => SendVerdict::Delivered,
+        Ok(response) if response.is_success() => SendVerdict::Delivered,
         Ok(WebhookResponse { status: 410, .. }) => {
             SendVerdict::Never("the receiver responded 410 Gone")
         }
-        Ok(answer) => SendVerdict::Later {
-            retry_after: answer.retry_after,
+        Ok(response) => SendVerdict::Later {
+            retry_after: response.retry_after,
         },
         Err(error) if error.is_refusal() => {
             SendVerdict::Never("the address is not public and not allowed")

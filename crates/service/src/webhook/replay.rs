@@ -1,5 +1,5 @@
-//! Sending the last message about a job once more, because somebody asks for it. It keeps its id, so a
-//! receiver that has seen it can tell.
+//! Replays the terminal message of a job on request. The message keeps its id, so that the receiver
+//! can detect a duplicate.
 
 use std::sync::Arc;
 
@@ -15,29 +15,29 @@ use super::retry::deliver_unrecorded;
 use crate::job_service::JobService;
 use crate::run_blocking::run_blocking_if_large;
 
-/// Why a message is not sent once more.
+/// Why a message cannot be replayed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReplayError {
-    /// Nobody knows it.
-    #[error("there is no webhook with the id `{0}`, or it was settled too long ago to be kept")]
+    /// There is no such message.
+    #[error("no webhook with the id `{0}`; it may have been settled too long ago")]
     Unknown(String),
-    /// It is being sent at this moment.
-    #[error("it is on its way to the receiver right now; look at its attempts in a mark")]
+    /// An attempt is in progress.
+    #[error("the webhook is being sent right now; check its attempts in a moment")]
     InFlight,
-    /// It is not the last one about its job.
-    #[error("it tells of `{}`, and only the last message of a job (`completed`) is kept and can be sent again", .0.name())]
+    /// The message is not the terminal one of its job.
+    #[error("the webhook reports `{}`; only the terminal webhook of a job (`completed`) can be sent again", .0.name())]
     NotTerminal(WebhookEvent),
-    /// What it says is not known any more.
-    #[error("the job that it is about was over too long ago, its data is gone")]
+    /// The data of the job was removed.
+    #[error("the job of the webhook ended too long ago and its data was removed")]
     Gone,
-    /// The store cannot say what it knows.
-    #[error("the store cannot be used now; try again later")]
+    /// The store failed.
+    #[error("the store is unavailable; try again later")]
     Store(#[source] StoreError),
 }
 
 impl JobService {
-    /// Sends the last message about a job once more, under the same id; at once if it waits for its next attempt.
-    /// With an account, only messages about jobs of that account are known.
+    /// Sends the terminal message of a job again, under the same id. A message that waits for a
+    /// retry is sent at once. With an account, only messages about jobs of that account are found.
     pub async fn replay_delivery(
         &self,
         id: &str,
@@ -69,7 +69,7 @@ impl JobService {
         }
     }
 
-    /// Whether the store had it.
+    /// Replays a message of the store; returns whether the store had it.
     async fn replay_stored(
         &self,
         id: &str,
@@ -86,7 +86,7 @@ impl JobService {
                 self.send_outbox_message(*message);
                 Ok(true)
             }
-            // It was taken a moment ago, and that is being written down.
+            // It was just delivered, and its settlement is being recorded.
             Reopened::StillPending => Err(ReplayError::InFlight),
             Reopened::Unknown => Ok(false),
         }
@@ -97,7 +97,7 @@ impl JobService {
         record: DeliveryRecord,
         handle: &ReplayHandle,
     ) -> Result<(), ReplayError> {
-        // What is too old is forgotten when somebody asks.
+        // A lookup removes the job from the registry if it has expired.
         self.shared().registry.get(&record.account, &record.job);
         let job = handle.job.upgrade().ok_or(ReplayError::Gone)?;
         let body = run_blocking_if_large(job.weight(), || {
@@ -112,7 +112,8 @@ impl JobService {
         Ok(())
     }
 
-    /// Messages of servers before this one, and older ones than are logged. The last settled first.
+    /// Settled messages of the store: those of previous processes and those evicted from the log.
+    /// The most recently settled first.
     pub async fn settled_deliveries(
         &self,
         account: Option<&Account>,
@@ -130,6 +131,6 @@ impl JobService {
 }
 
 fn store_error(error: StoreError) -> ReplayError {
-    tracing::error!(error = %chain(&error), "a webhook could not be looked up");
+    tracing::error!(error = %chain(&error), "failed to look up webhook");
     ReplayError::Store(error)
 }

@@ -32,7 +32,7 @@ struct BufferedMessage {
     evicted: CancellationToken,
 }
 
-/// The place of one message in the buffer. Dropping it frees the place.
+/// The entry of one message in the buffer. Dropping it removes the entry.
 pub(super) struct RetryTicket {
     number: u64,
     evicted: CancellationToken,
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_ticket_frees_its_place_and_a_single_large_message_stays() {
+    fn a_dropped_ticket_removes_its_entry_and_a_single_large_message_stays() {
         let buffer = buffer(2, 25);
         for _ in 0..10 {
             assert!(!buffer.enter(10).evicted.is_cancelled());

@@ -1,6 +1,7 @@
 //! The task that sends the webhooks of one job, in order.
 //!
-//! Interim messages are sent once. When the job ends, a terminal message overtakes what still waits.
+//! Interim messages are sent once. When the job ends, a terminal message overtakes what still
+//! waits.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub(crate) struct SenderDeps {
     pub(crate) token: Option<String>,
     /// The secrets that sign every message.
     pub(crate) secrets: WebhookSecrets,
-    /// The shortest pause between interim messages; the update policy says between which.
+    /// The shortest pause between interim messages; the update policy defines between which.
     pub(crate) throttle: Duration,
     /// How long the terminal message of a job is retried.
     pub(crate) retry_for: Duration,
@@ -210,8 +211,8 @@ impl SenderTask {
             () = ended => {
                 message.give_up("the job ended before the receiver responded");
                 // Everything else in the channel is older than the end.
-                let wants = self.webhook.filter.includes(WebhookEvent::Completed);
-                if wants { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                let subscribed = self.webhook.filter.includes(WebhookEvent::Completed);
+                if subscribed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             }
         }
     }

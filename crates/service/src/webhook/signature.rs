@@ -1,5 +1,5 @@
-//! Signatures as the Standard Webhooks specification has them, so that a receiver can tell our messages
-//! from a stranger's with the library of its language.
+//! Signatures of webhooks, as defined by the Standard Webhooks specification: receivers verify them
+//! with an existing library.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use ring::hmac;
 use tidegate_core::Account;
 
-/// The least random bytes of a secret.
+/// The least number of bytes of a secret.
 const MIN_SECRET_LEN: usize = 16;
 
-/// The secrets that sign messages. All handles see a replacement at once.
+/// The secrets that sign messages. All clones see a replacement at once.
 #[derive(Clone, Default)]
 pub struct WebhookSecrets {
     keys: Arc<ArcSwap<Vec<SigningKey>>>,
@@ -23,22 +23,23 @@ pub struct WebhookSecrets {
 
 struct SigningKey(Vec<u8>);
 
-/// A secret that cannot be used. It is named by its place: secrets stay out of messages.
+/// Why a secret is invalid. The message gives its position, because secrets must not be logged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// Something else stands there.
+    /// The prefix is missing.
     #[error("webhook secret number {0} does not begin with `whsec_`")]
     Prefix(usize),
-    /// It cannot be decoded.
-    #[error("webhook secret number {0} has something else than base64 after `whsec_`")]
+    /// The rest is not base64.
+    #[error("webhook secret number {0} is not base64 after `whsec_`")]
     NotBase64(usize),
-    /// It can be guessed.
-    #[error("webhook secret number {0} has less than {MIN_SECRET_LEN} bytes")]
+    /// The secret is too short to be secure.
+    #[error("webhook secret number {0} has fewer than {MIN_SECRET_LEN} bytes")]
     TooShort(usize),
 }
 
 impl WebhookSecrets {
-    /// Reads secrets parted by spaces or lines; what follows a `#` is a remark.
+    /// Parses secrets separated by white space. The text between `#` and the end of a line is a
+    /// comment.
     pub fn parse(text: &str) -> Result<Self, SecretError> {
         let words = text
             .lines()
@@ -53,22 +54,23 @@ impl WebhookSecrets {
         })
     }
 
-    /// Whether nothing is signed.
+    /// Whether there are no secrets: then messages are not signed.
     pub fn is_empty(&self) -> bool {
         self.keys.load().is_empty()
     }
 
-    /// Takes the secrets of `other` from now on.
+    /// Replaces the secrets by those of `other`.
     pub fn replace(&self, other: &Self) {
         self.keys.store(other.keys.load_full());
     }
 
-    /// The first of them, as it is given to who verifies the messages of all accounts.
+    /// The first secret, for receivers that verify the messages of all accounts.
     pub fn first(&self) -> Option<String> {
         self.keys.load().first().map(SigningKey::to_string)
     }
 
-    /// What the first of them comes to for one account: with it nobody can sign in the name of another.
+    /// The secret of one account, derived from the first one. It cannot sign messages of other
+    /// accounts.
     pub fn first_for(&self, account: &Account) -> Option<String> {
         self.keys
             .load()
@@ -76,8 +78,8 @@ impl WebhookSecrets {
             .map(|key| key.derive(account).to_string())
     }
 
-    /// The signatures of a message, one for each secret: who verifies it may know the old or the new one. Then
-    /// those of the account that it is for, if it is anybody's.
+    /// The signatures of a message, one per secret, because a receiver may know the old or the new
+    /// one. Then those with the secrets of the account, unless it is anonymous.
     pub(super) fn sign(
         &self,
         account: &Account,
@@ -86,27 +88,27 @@ impl WebhookSecrets {
         body: &[u8],
     ) -> Option<String> {
         let keys = self.keys.load();
-        let of_account = keys
+        let account_signatures = keys
             .iter()
             .filter(|_| !account.is_anonymous())
             .map(|key| key.derive(account).sign(id, timestamp, body));
         let signatures: Vec<String> = keys
             .iter()
             .map(|key| key.sign(id, timestamp, body))
-            .chain(of_account)
+            .chain(account_signatures)
             .collect();
         (!signatures.is_empty()).then(|| signatures.join(" "))
     }
 }
 
 impl SigningKey {
-    /// The secret of one account: always the same, and nobody comes back from it to this one.
+    /// Derives the secret of one account. It is deterministic and cannot be reversed.
     fn derive(&self, account: &Account) -> Self {
-        let whose = format!("webhooks of {account}");
+        let label = format!("webhooks of {account}");
         Self(
             hmac::sign(
                 &hmac::Key::new(hmac::HMAC_SHA256, &self.0),
-                whose.as_bytes(),
+                label.as_bytes(),
             )
             .as_ref()
             .to_vec(),
@@ -121,7 +123,7 @@ impl SigningKey {
     }
 }
 
-/// As receivers are given it.
+/// The text form that receivers are configured with.
 impl fmt::Display for SigningKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "whsec_{}", STANDARD.encode(&self.0))
@@ -129,7 +131,7 @@ impl fmt::Display for SigningKey {
 }
 
 fn parse_key(number: usize, word: &str) -> Result<SigningKey, SecretError> {
-    // Some tools leave the padding out.
+    // Some tools omit the padding.
     let lenient =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     let text = word
@@ -161,20 +163,20 @@ mod tests {
     }
 
     #[test]
-    fn signatures_are_those_of_the_specification() {
-        let known = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
+    fn signatures_match_the_specification() {
+        let expected = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
         assert_eq!(
             sign(&WebhookSecrets::parse(SECRET).unwrap()).unwrap(),
-            known
+            expected
         );
         let two =
             WebhookSecrets::parse(&format!("# old\n{SECRET} # until May\n\n{SECRET}\n")).unwrap();
-        assert_eq!(sign(&two).unwrap(), format!("{known} {known}"));
+        assert_eq!(sign(&two).unwrap(), format!("{expected} {expected}"));
         assert_eq!(sign(&WebhookSecrets::default()), None);
     }
 
     #[test]
-    fn each_account_has_a_secret_of_its_own() {
+    fn each_account_has_its_own_secret() {
         let secrets = WebhookSecrets::parse(SECRET).unwrap();
         let [ann, bob] = ["ann", "bob"].map(|name| Account::parse(name).unwrap());
         let signed = secrets.sign(&ann, "msg", 1, b"{}").unwrap();
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn every_handle_sees_a_replacement() {
+    fn every_clone_sees_a_replacement() {
         let secrets = WebhookSecrets::default();
         let handle = secrets.clone();
         secrets.replace(&WebhookSecrets::parse(SECRET).unwrap());
@@ -200,15 +202,15 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_secret_is_named_by_its_place_and_not_shown() {
+    fn an_invalid_secret_is_reported_by_position_and_not_shown() {
         let cases = [
             ("hunter2", SecretError::Prefix(1)),
             ("whsec_hunter2!", SecretError::NotBase64(1)),
             ("whsec_aHVudGVyMg==", SecretError::TooShort(1)),
         ];
-        for (text, want) in cases {
+        for (text, expected) in cases {
             let error = WebhookSecrets::parse(text).err().unwrap();
-            assert_eq!(error, want);
+            assert_eq!(error, expected);
             assert!(!error.to_string().contains("hunter2"), "{error}");
         }
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The bytes of the files that are kept, each content once.
+//! The contents of stored files: equal contents are one blob.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -11,23 +11,23 @@ use tokio::io::AsyncWriteExt;
 use super::refcount::{BlobGuard, BlobRefcounts};
 use super::upload::{FileStoreError, FileWriter, PART, WrittenFile};
 
-/// Where bytes are kept, and where they are written until all have come.
+/// The blobs, with their reference counts, and the spool folder for incoming files.
 pub(super) struct BlobStore {
     blobs: Arc<dyn Blobs>,
-    /// A folder of this process alone.
+    /// The folder for incoming files; no other process uses it.
     spool: PathBuf,
     refcounts: BlobRefcounts,
 }
 
 impl BlobStore {
-    /// Opens it; what another process was about to take in is thrown away.
+    /// Opens the store and removes the partial files of a previous process.
     pub(super) fn open(blobs: Arc<dyn Blobs>, spool: PathBuf) -> std::io::Result<Self> {
         for entry in std::fs::read_dir(&spool)? {
             let entry = entry?;
             if entry.file_name().to_string_lossy().ends_with(PART)
                 && let Err(error) = std::fs::remove_file(entry.path())
             {
-                tracing::warn!(%error, path = %entry.path().display(), "half a file could not be removed");
+                tracing::warn!(%error, path = %entry.path().display(), "failed to remove partial file");
             }
         }
         Ok(Self {
@@ -45,21 +45,22 @@ impl BlobStore {
         FileWriter::begin(&self.spool, expected, limit).await
     }
 
-    /// Keeps the bytes of a file that has come, as long as somebody holds them.
-    pub(super) async fn put(&self, received: &WrittenFile) -> Result<BlobGuard, FileStoreError> {
-        let blob = self.refcounts.acquire(&received.sha256).await;
+    /// Stores the content of a written file. The blob exists at least as long as the guard.
+    pub(super) async fn put(&self, written: &WrittenFile) -> Result<BlobGuard, FileStoreError> {
+        let blob = self.refcounts.acquire(&written.sha256).await;
         self.blobs
-            .put(&received.sha256, received.partial.path())
+            .put(&written.sha256, written.partial.path())
             .await?;
         Ok(blob)
     }
 
-    /// Holds bytes that are there already.
+    /// References an existing blob.
     pub(super) async fn acquire(&self, digest: &str) -> BlobGuard {
         self.refcounts.acquire(digest).await
     }
 
-    /// Opens bytes for reading. What is open can be read to its end, whatever is removed meanwhile.
+    /// Opens a blob for reading. An open blob can be read to its end even if it is removed
+    /// meanwhile.
     pub(super) async fn read(
         &self,
         digest: &str,
@@ -68,7 +69,7 @@ impl BlobStore {
         self.blobs.read(digest, range).await
     }
 
-    /// Writes bytes into a new file that nobody else can read.
+    /// Copies a blob to a new file that only the server's user can read.
     pub(super) async fn copy(
         &self,
         digest: &str,
@@ -88,20 +89,21 @@ impl BlobStore {
         Ok(file.flush().await?)
     }
 
-    /// Removes what nobody holds. What cannot be removed now is tried again the next time.
+    /// Removes the blobs without references. Failed removals are retried by the next call.
     pub(super) async fn remove_unreferenced(&self) {
         for removal in self.refcounts.take_unreferenced() {
             match self.blobs.remove(removal.digest()).await {
                 Ok(()) => removal.done(),
                 Err(error) => {
-                    tracing::warn!(error = %chain(&error), digest = removal.digest(), "the bytes of a file could not be removed")
+                    tracing::warn!(error = %chain(&error), digest = removal.digest(), "failed to remove blob")
                 }
             }
         }
     }
 
-    /// Finds what belongs to nothing: a process that died while it kept or removed a file has left it. It goes with
-    /// the next `remove_unreferenced`, for there may be much of it and nobody should wait.
+    /// Registers all blobs, to find the unreferenced ones that a process left when it died while it
+    /// stored or removed a file. The next `remove_unreferenced` removes them: there may be many,
+    /// and the start does not wait for them.
     pub(super) async fn register_existing(&self) -> Result<(), BlobError> {
         self.blobs
             .names()

@@ -1,8 +1,12 @@
-//! The files that are kept here: those that callers leave to name them in inputs, and those that jobs give.
+//! The file store: uploads of clients, output files of jobs, and weights of trained versions.
 //!
-//! What is said about a file is a document; all of them are also in memory, for inputs are checked without
-//! waiting. Bytes are kept before the document is, and go after it: a crash in between leaves bytes that belong
-//! to nothing, which the next start removes. One process has the documents and the place of the bytes.
+//! The metadata of a file is a document, its content is a blob. All documents are also in memory,
+//! so that inputs are checked without waiting. A blob is written before its document and removed
+//! after it: a crash in between leaves an unreferenced blob, which the next start removes. Only one
+//! process may use the documents and the blobs.
+//!
+//! Limits: `upload.rs` limits the size of one file and checks the free disk space, `quota.rs`
+//! limits the bytes of an account.
 
 mod blobs;
 mod output_urls;
@@ -33,89 +37,90 @@ use refcount::BlobGuard;
 pub(crate) use output_urls::placeholder_for;
 pub use upload::{FileStoreError, FileWriter};
 
-/// The documents.
+/// The namespace of the documents.
 const NAMESPACE: &str = "files";
-/// The longest pause between two looks for what is too old.
-const EVERY: Duration = Duration::from_secs(60);
+/// The longest interval between two sweeps.
+const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What is entries about a file.
+/// The metadata of a stored file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StoredFile {
-    /// Which.
+    /// The id of the file.
     pub id: String,
-    /// How its owner calls it: any text.
+    /// The file name that the client gave: any text.
     pub name: String,
-    /// What its owner says that it is: any text.
+    /// The media type that the client gave: any text.
     pub content_type: String,
-    /// How many bytes it has.
+    /// The size in bytes.
     pub size: u64,
-    /// Of its bytes, in hexadecimal digits.
+    /// The SHA-256 of the content, in hexadecimal digits.
     pub sha256: String,
-    /// Of its bytes, in hexadecimal digits.
+    /// The MD5 of the content, in hexadecimal digits.
     pub md5: String,
-    /// What its owner wants to be remembered about it: an object.
+    /// Metadata that the client gave: a JSON object.
     pub metadata: Box<RawValue>,
-    /// When it came.
+    /// When the file was stored.
     pub created_at: Timestamp,
-    /// When it goes; absent for what a job gave, and for weights.
+    /// When the file expires; absent for output files and weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// The job that gave it: it goes when the job is forgotten, or with its data.
+    /// The job that produced the file. The file is removed with the job or the job's data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
-    /// The version that was trained whose weights it is: it goes with that.
+    /// The trained version whose weights this file is. The file is removed with the version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights_of: Option<String>,
 }
 
 impl StoredFile {
-    /// Whether a caller has left it.
+    /// Whether a client uploaded the file.
     fn is_upload(&self) -> bool {
         self.job.is_none() && self.weights_of.is_none()
     }
 }
 
-/// What somebody says about a file.
+/// The properties of a new file that its creator provides.
 pub struct FileMetadata {
-    /// How it is called.
+    /// The file name.
     pub name: String,
-    /// What it is.
+    /// The media type.
     pub content_type: String,
-    /// What is to be remembered about it: an object.
+    /// Additional metadata: a JSON object.
     pub metadata: Box<RawValue>,
 }
 
-/// How long files are kept, and how many.
+/// How long files are stored, and how many bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct FileLimits {
-    /// Those that callers leave.
+    /// How long uploads are stored.
     pub upload_retention: Duration,
-    /// Those of a job, after it is over: as long as its data is.
+    /// How long output files are stored after their job has ended: as long as the job's data.
     pub output_retention: Duration,
-    /// What the files that one account leaves and the weights that it trains may have together, in bytes.
+    /// The quota of one account in bytes: its uploads and the weights that it trained.
     pub max_bytes_per_account: Option<u64>,
 }
 
-/// The files that are kept.
+/// The store of all files.
 pub struct FileStore {
     blobs: BlobStore,
     documents: Arc<dyn Documents>,
     limits: FileLimits,
-    /// By the names of their documents.
+    /// Keyed by the names of their documents.
     entries: Mutex<BTreeMap<String, FileEntry>>,
-    /// What is on its way in.
+    /// Uploads that count towards the quota and are not yet stored.
     in_flight: InFlightUploads,
 }
 
 struct FileEntry {
     account: Account,
     file: Arc<StoredFile>,
-    /// Its bytes stay as long as this.
+    /// Keeps the blob from being removed.
     _blob: BlobGuard,
 }
 
 impl FileStore {
-    /// Opens it; what belongs to nothing goes with the first [`upkeep`](Self::upkeep). Files are written in `spool` while they come.
+    /// Opens the store. Unreferenced blobs are removed by the first [`upkeep`](Self::upkeep).
+    /// Incoming files are written in `spool`.
     pub async fn open(
         blobs: Arc<dyn Blobs>,
         spool: PathBuf,
@@ -141,10 +146,10 @@ impl FileStore {
                     );
                 }
                 (Err(error), _) => {
-                    tracing::error!(name, %error, "what was kept about a file cannot be read")
+                    tracing::error!(name, %error, "failed to read the document of a file")
                 }
                 (Ok(_), None) => {
-                    tracing::error!(name, "a file was kept for an account that cannot be")
+                    tracing::error!(name, "invalid account in the document of a file")
                 }
             }
         }
@@ -158,9 +163,9 @@ impl FileStore {
         }))
     }
 
-    /// Removes what is too old, now and then, for ever.
+    /// Removes expired files periodically; never returns.
     pub async fn upkeep(&self, jobs: &dyn Store) {
-        let pause = EVERY
+        let pause = MAX_SWEEP_INTERVAL
             .min(self.limits.upload_retention)
             .min(self.limits.output_retention)
             .max(Duration::from_millis(100));
@@ -170,7 +175,8 @@ impl FileStore {
         }
     }
 
-    /// Begins to take a file in, of at most `limit` bytes. Refused when there is no room for what is `expected`.
+    /// Starts to write a file of at most `limit` bytes. Fails if the disk has no space for
+    /// `expected` bytes.
     pub async fn create_writer(
         &self,
         expected: u64,
@@ -179,7 +185,7 @@ impl FileStore {
         self.blobs.create_writer(expected, limit).await
     }
 
-    /// Keeps a file that a caller leaves.
+    /// Stores a file that a client uploaded, within the quota of its account.
     pub async fn store_upload(
         &self,
         account: &Account,
@@ -187,14 +193,19 @@ impl FileStore {
         metadata: FileMetadata,
     ) -> Result<Arc<StoredFile>, FileStoreError> {
         let _reservation = self.reserve(account, writer.size())?;
-        let until = Timestamp::now()
+        let expires_at = Timestamp::now()
             .checked_add(self.limits.upload_retention)
             .unwrap_or(Timestamp::MAX);
-        self.store(account, writer, metadata, FileRetention::UntilTime(until))
-            .await
+        self.store(
+            account,
+            writer,
+            metadata,
+            FileRetention::UntilTime(expires_at),
+        )
+        .await
     }
 
-    /// Keeps a file that a job gives.
+    /// Stores an output file of a job.
     pub(crate) async fn store_output(
         &self,
         account: &Account,
@@ -206,24 +217,24 @@ impl FileStore {
             .await
     }
 
-    /// One file that a caller has left.
+    /// The upload with this id.
     pub fn find_upload(&self, account: &Account, id: &str) -> Option<Arc<StoredFile>> {
         self.find(account, id).filter(|file| file.is_upload())
     }
 
-    /// One file, whoever made it.
+    /// The file with this id: an upload, an output file or weights.
     pub fn find(&self, account: &Account, id: &str) -> Option<Arc<StoredFile>> {
         let entries = self.entries();
         let file = &entries.get(&key(account, id))?.file;
         is_unexpired(file, Timestamp::now()).then(|| Arc::clone(file))
     }
 
-    /// The file that an address names, if the account has it.
-    pub(crate) fn find_by_address(&self, account: &Account, url: &Url) -> Option<Arc<StoredFile>> {
+    /// The file of the account that this URL names.
+    pub(crate) fn find_by_url(&self, account: &Account, url: &Url) -> Option<Arc<StoredFile>> {
         self.find(account, file_id_in(url)?)
     }
 
-    /// The files that an account has left, newest first.
+    /// The uploads of an account, newest first.
     pub fn list_uploads(&self, account: &Account) -> Vec<Arc<StoredFile>> {
         let (prefix, now) = (key(account, ""), Timestamp::now());
         let entries = self.entries();
@@ -239,7 +250,7 @@ impl FileStore {
         files
     }
 
-    /// Removes a file that a caller has left; says whether it was there.
+    /// Removes an upload; returns whether it existed.
     pub async fn remove_upload(&self, account: &Account, id: &str) -> Result<bool, StoreError> {
         if self.find_upload(account, id).is_none() {
             return Ok(false);
@@ -249,7 +260,7 @@ impl FileStore {
         removed
     }
 
-    /// Opens some bytes of a file.
+    /// Opens a byte range of a file.
     pub async fn read(
         &self,
         file: &StoredFile,
@@ -258,7 +269,7 @@ impl FileStore {
         self.blobs.read(&file.sha256, range).await
     }
 
-    /// Writes a file into a new one at `to`.
+    /// Copies a file to a new file at `to`.
     pub(crate) async fn copy(&self, file: &StoredFile, to: &Path) -> Result<(), FileStoreError> {
         self.blobs.copy(&file.sha256, file.size, to).await
     }
@@ -268,11 +279,11 @@ impl FileStore {
         account: &Account,
         writer: FileWriter,
         metadata: FileMetadata,
-        until: FileRetention<'_>,
+        retention: FileRetention<'_>,
     ) -> Result<Arc<StoredFile>, FileStoreError> {
-        let received = writer.end().await?;
-        let (expires_at, job) = match until {
-            FileRetention::UntilTime(mark) => (Some(mark), None),
+        let written = writer.finish().await?;
+        let (expires_at, job) = match retention {
+            FileRetention::UntilTime(at) => (Some(at), None),
             FileRetention::WithJob(job) => (None, Some(job.to_string())),
         };
         let FileMetadata {
@@ -280,14 +291,14 @@ impl FileStore {
             content_type,
             metadata,
         } = metadata;
-        let blob = self.blobs.put(&received).await?;
+        let blob = self.blobs.put(&written).await?;
         let file = Arc::new(StoredFile {
             id: JobId::from_random(random::bits()).to_string(),
             name,
             content_type,
-            size: received.size,
-            sha256: received.sha256,
-            md5: received.md5,
+            size: written.size,
+            sha256: written.sha256,
+            md5: written.md5,
             metadata,
             created_at: Timestamp::now(),
             expires_at,
@@ -298,7 +309,7 @@ impl FileStore {
         Ok(file)
     }
 
-    /// Writes down what is entries about a file whose bytes are there.
+    /// Stores the document of a file whose blob exists.
     async fn insert(
         &self,
         account: &Account,
@@ -307,7 +318,7 @@ impl FileStore {
     ) -> Result<(), StoreError> {
         let key = key(account, &file.id);
         let json = serde_json::to_vec(&*file)
-            .expect("it has string keys")
+            .expect("the keys of a document are strings")
             .into();
         self.documents.put(NAMESPACE, &key, json).await?;
         self.entries().insert(
@@ -321,36 +332,39 @@ impl FileStore {
         Ok(())
     }
 
-    /// Removes what is too old at this moment, and the files of jobs that are forgotten or without their data.
+    /// Removes the files that have expired, and the files of jobs that were removed or whose data
+    /// was removed.
     async fn sweep(&self, now: Timestamp, jobs: &dyn Store) {
-        let mut gone = self.keys_where(|entry| entry.file.expires_at.is_some_and(|at| at <= now));
+        let mut expired =
+            self.keys_where(|entry| entry.file.expires_at.is_some_and(|at| at <= now));
         for (account, job) in self.jobs_past_retention(now) {
             match JobId::parse(&job).map(|id| (jobs, id)) {
                 Ok((jobs, id)) => match jobs.get(&account, &id).await {
                     Ok(Some(record)) if !record.data_removed => continue,
                     Ok(Some(_) | None) => {}
                     Err(error) => {
-                        tracing::warn!(error = %chain(&error), "it could not be looked whether files are still needed");
+                        tracing::warn!(error = %chain(&error), "failed to look up the jobs of old files");
                         break;
                     }
                 },
                 Err(error) => {
-                    tracing::error!(job, %error, "a file was kept for a job that cannot be")
+                    tracing::error!(job, %error, "invalid job id in the document of a file")
                 }
             }
-            gone.extend(self.keys_where(|entry| {
+            expired.extend(self.keys_where(|entry| {
                 entry.account == account && entry.file.job.as_deref() == Some(&job)
             }));
         }
-        for key in gone {
+        for key in expired {
             if let Err(error) = self.remove_entry(&key).await {
-                tracing::warn!(error = %chain(&error), "an old file could not be removed");
+                tracing::warn!(error = %chain(&error), "failed to remove expired file");
             }
         }
         self.blobs.remove_unreferenced().await;
     }
 
-    /// Jobs with files that may be forgotten: none gives files after it is over.
+    /// The jobs with files older than the retention, which may have been removed. A job stores no
+    /// files after its end.
     fn jobs_past_retention(&self, now: Timestamp) -> HashSet<(Account, String)> {
         let Ok(before) = now.checked_sub(self.limits.output_retention) else {
             return HashSet::new();
@@ -363,15 +377,15 @@ impl FileStore {
             .collect()
     }
 
-    fn keys_where(&self, wanted: impl Fn(&FileEntry) -> bool) -> Vec<String> {
+    fn keys_where(&self, filter: impl Fn(&FileEntry) -> bool) -> Vec<String> {
         self.entries()
             .iter()
-            .filter(|(_, entry)| wanted(entry))
+            .filter(|(_, entry)| filter(entry))
             .map(|(key, _)| key.clone())
             .collect()
     }
 
-    /// Forgets a file. Its bytes are removed with the next `remove_unreferenced`.
+    /// Removes the entry of a file. Its blob is removed by the next `remove_unreferenced`.
     async fn remove_entry(&self, key: &str) -> Result<bool, StoreError> {
         self.documents.remove(NAMESPACE, key).await?;
         Ok(self.entries().remove(key).is_some())
@@ -382,7 +396,7 @@ impl FileStore {
     }
 }
 
-/// How long a file is kept.
+/// How long a file is stored.
 enum FileRetention<'a> {
     UntilTime(Timestamp),
     WithJob(&'a JobId),
@@ -392,7 +406,7 @@ fn is_unexpired(file: &StoredFile, now: Timestamp) -> bool {
     file.expires_at.is_none_or(|at| at > now)
 }
 
-/// `…/v1/files/{id}` or `…/v1/files/{id}/{name}`. What stands before is the business of proxies.
+/// The id in `…/v1/files/{id}` or `…/v1/files/{id}/{name}`. Proxies may add any prefix.
 fn file_id_in(url: &Url) -> Option<&str> {
     let (_, rest) = url.path().rsplit_once("/v1/files/")?;
     match rest.split_once('/') {
@@ -402,7 +416,7 @@ fn file_id_in(url: &Url) -> Option<&str> {
     }
 }
 
-/// The name of a document. The account of everybody has none; no name is equal to it.
+/// The name of a document. The anonymous account has an empty name, which no other account has.
 fn key(account: &Account, id: &str) -> String {
     format!(
         "{}/{id}",

@@ -1,5 +1,5 @@
-//! Files in what a job gave. It is kept with a name for each file that says nothing about how the server is
-//! reached, which may change; an address takes its place whenever the job is told.
+//! URLs of files in outputs. A stored output contains a placeholder for each file, because the URL
+//! of the server may change; the placeholder is replaced by a URL whenever the job is rendered.
 
 use std::sync::Arc;
 
@@ -8,33 +8,33 @@ use tidegate_core::{Account, JobId};
 
 use super::{FileStore, StoredFile};
 
-/// Begins the name of a file; then comes its id. A model may print the same, but it does not know the ids of
-/// the files that its job will have given.
+/// The start of a placeholder, followed by the id of the file. A model may print the same text, but
+/// it does not know the ids of its output files.
 const PREFIX: &str = "tidegate-file:";
 
-/// What stands for a file in an output.
+/// The placeholder for a file in an output.
 pub(crate) fn placeholder_for(file: &StoredFile) -> String {
     format!("{PREFIX}{}", file.id)
 }
 
-/// The id in what stands for a file.
+/// The id in a placeholder.
 pub(super) fn id_in_placeholder(text: &str) -> Option<&str> {
     text.strip_prefix(PREFIX)
 }
 
 impl FileStore {
-    /// An output with an address in the place of each file that this job gave.
+    /// The JSON of an output with a URL in place of each placeholder for a file of this job.
     pub fn replace_placeholders(
         &self,
         account: &Account,
         job: &JobId,
         json: &Bytes,
-        address: impl Fn(&StoredFile) -> String,
+        url: impl Fn(&StoredFile) -> String,
     ) -> Bytes {
         let Ok(text) = std::str::from_utf8(json) else {
             return json.clone();
         };
-        let (mut told, mut from) = (String::new(), 0);
+        let (mut replaced, mut from) = (String::new(), 0);
         for (at, _) in text.match_indices(PREFIX) {
             let Some(id) = placeholder_id_at(text, at) else {
                 continue;
@@ -42,19 +42,20 @@ impl FileStore {
             let Some(file) = self.find_output(account, job, id) else {
                 continue;
             };
-            told.push_str(&text[from..at]);
-            let written = serde_json::to_string(&address(&file)).expect("a text is JSON");
-            // The quotes around it are there already.
-            told.push_str(&written[1..written.len() - 1]);
+            replaced.push_str(&text[from..at]);
+            let quoted = serde_json::to_string(&url(&file)).expect("a string serializes");
+            // The placeholder is already quoted.
+            replaced.push_str(&quoted[1..quoted.len() - 1]);
             from = at + PREFIX.len() + id.len();
         }
         if from == 0 {
             return json.clone();
         }
-        told.push_str(&text[from..]);
-        told.into()
+        replaced.push_str(&text[from..]);
+        replaced.into()
     }
 
+    /// The output file of this job with this id.
     pub(super) fn find_output(
         &self,
         account: &Account,
@@ -66,8 +67,9 @@ impl FileStore {
     }
 }
 
-/// The id in a name at this place of a JSON text, if the name is a whole text. A quote within a text has a
-/// backslash before it, so the first one after the name ends it, or is not one right after it.
+/// The id of the placeholder at this offset, if the placeholder is a whole JSON string. A quote
+/// within a string follows a backslash, which is not a character of an id, so the first quote after
+/// an id ends the string.
 fn placeholder_id_at(text: &str, at: usize) -> Option<&str> {
     if !text[..at].ends_with('"') {
         return None;

@@ -1,5 +1,5 @@
-//! How much an account may leave here. What is on its way in counts, so that nobody gets more by sending much at
-//! once.
+//! The quota of an account: the bytes of its uploads and trained weights. Concurrent uploads count
+//! while they are being stored, so they cannot exceed the quota together.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,11 +9,11 @@ use tidegate_core::Account;
 
 use super::{FileEntry, FileStore, FileStoreError, is_unexpired};
 
-/// Bytes of files that are being filed, by account.
+/// The bytes of uploads that are being stored, by account.
 #[derive(Default)]
 pub(super) struct InFlightUploads(Mutex<HashMap<Account, u64>>);
 
-/// Room for a file, until it is filed or given up.
+/// Bytes reserved for an upload until it is stored or refused. Dropping it releases them.
 pub(super) struct QuotaReservation<'a> {
     in_flight: &'a InFlightUploads,
     account: Account,
@@ -21,13 +21,13 @@ pub(super) struct QuotaReservation<'a> {
 }
 
 impl FileStore {
-    /// Refuses an account that has no room for so many bytes more.
+    /// Fails if `bytes` more would exceed the quota of the account.
     pub fn check_quota(&self, account: &Account, bytes: u64) -> Result<(), FileStoreError> {
         self.reserve(account, bytes).map(drop)
     }
 
-    /// Takes the room for a file. FileRetention it is given back a file that was filed meanwhile counts twice: who is that
-    /// close to the bound may be refused a moment early, and never late.
+    /// Reserves bytes for an upload. Between storing the upload and dropping the reservation it
+    /// counts twice, so an account close to its quota may be refused too early, but never too late.
     pub(super) fn reserve(
         &self,
         account: &Account,
@@ -55,7 +55,7 @@ impl FileStore {
 }
 
 impl FileStore {
-    /// What an account has here that goes only when it says so: what it has left, and the weights that it has trained.
+    /// The bytes that count towards the quota: the uploads of the account and its trained weights.
     fn stored_bytes(&self, account: &Account) -> u64 {
         let now = Timestamp::now();
         let counts = |entry: &&FileEntry| {

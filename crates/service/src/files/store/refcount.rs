@@ -1,36 +1,37 @@
-//! Who refcounts which content: bytes stay as long as somebody does, and are removed by one at a time.
+//! Reference counts of blobs. A blob without references may be removed, by one task at a time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The contents that are blobs, by their digests. Cloning gives another handle.
+/// The reference counts of all blobs, by digest. A clone is another handle to the same counts.
 #[derive(Clone, Default)]
 pub(super) struct BlobRefcounts(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
     blobs: Mutex<HashMap<String, BlobState>>,
-    /// Something has been removed, or is not being removed after all.
+    /// Notified when a removal has ended or failed.
     changed: Notify,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BlobState {
-    /// So many have it. With none it is to be removed.
+    /// The number of guards. A blob with 0 is to be removed.
     Referenced(usize),
-    /// It is being removed; who wants to have it waits until it is gone, and then brings it anew.
+    /// A task removes the blob. A new reference waits for the end of the removal.
     Removing,
 }
 
-/// Keeps a content from being removed.
+/// A reference to a blob: keeps it from being removed.
 pub(super) struct BlobGuard {
     refcounts: BlobRefcounts,
     digest: String,
 }
 
-/// A content that nobody refcounts, to be removed by who has this. Dropped before that was done, it is left to others.
+/// The exclusive right to remove an unreferenced blob. If it is dropped before
+/// [`done`](Self::done), a later call may remove the blob.
 pub(super) struct BlobRemoval {
     refcounts: BlobRefcounts,
     digest: String,
@@ -38,7 +39,7 @@ pub(super) struct BlobRemoval {
 }
 
 impl BlobRefcounts {
-    /// Begins to use a content, whether its bytes are there or come now.
+    /// References a blob, before or after it is written. Waits while the blob is being removed.
     pub(super) async fn acquire(&self, digest: &str) -> BlobGuard {
         loop {
             let changed = self.0.changed.notified();
@@ -66,17 +67,17 @@ impl BlobRefcounts {
         })
     }
 
-    /// There is such a content. Unless somebody refcounts it, it is to be removed.
+    /// Registers an existing blob. Without a reference it is to be removed.
     pub(super) fn register(&self, digest: String) {
         self.blobs()
             .entry(digest)
             .or_insert(BlobState::Referenced(0));
     }
 
-    /// Everything that nobody refcounts, for who calls to remove.
+    /// All unreferenced blobs, for the caller to remove.
     pub(super) fn take_unreferenced(&self) -> Vec<BlobRemoval> {
         let mut blobs = self.blobs();
-        let unused = blobs
+        let unreferenced = blobs
             .iter_mut()
             .filter(|(_, state)| **state == BlobState::Referenced(0));
         let take = |(digest, state): (&String, &mut BlobState)| {
@@ -87,7 +88,7 @@ impl BlobRefcounts {
                 done: false,
             }
         };
-        unused.map(take).collect()
+        unreferenced.map(take).collect()
     }
 
     fn blobs(&self) -> MutexGuard<'_, HashMap<String, BlobState>> {
@@ -108,7 +109,7 @@ impl BlobRemoval {
         &self.digest
     }
 
-    /// The bytes are gone.
+    /// Marks the blob as removed.
     pub(super) fn done(mut self) {
         self.done = true;
     }
@@ -134,14 +135,20 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_being_removed_is_brought_anew() {
+    async fn a_new_reference_waits_for_the_removal() {
         let refcounts = BlobRefcounts::default();
         let (one, other) = (refcounts.acquire("a").await, refcounts.acquire("a").await);
         drop(one);
-        assert!(refcounts.take_unreferenced().is_empty(), "somebody has it");
+        assert!(
+            refcounts.take_unreferenced().is_empty(),
+            "one guard is left"
+        );
         drop(other);
         let removal = refcounts.take_unreferenced().pop().unwrap();
-        assert!(refcounts.take_unreferenced().is_empty(), "one removes it");
+        assert!(
+            refcounts.take_unreferenced().is_empty(),
+            "only one task removes it"
+        );
         assert!(
             tokio::time::timeout(Duration::from_secs(1), refcounts.acquire("a"))
                 .await
@@ -154,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_found_goes_unless_somebody_has_it() {
+    async fn registered_blobs_are_removed_unless_referenced() {
         let refcounts = BlobRefcounts::default();
         let _held = refcounts.acquire("a").await;
         refcounts.register("a".to_owned());
@@ -170,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_removal_that_failed_is_tried_again() {
+    async fn a_failed_removal_is_retried() {
         let refcounts = BlobRefcounts::default();
         drop(refcounts.acquire("a").await);
         drop(refcounts.take_unreferenced());

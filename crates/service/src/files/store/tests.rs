@@ -243,7 +243,7 @@ async fn files_are_found_by_url_on_any_host() {
         assert_eq!(
             fixture
                 .file_store
-                .find_by_address(&account, &Url::parse(&url).unwrap())
+                .find_by_url(&account, &Url::parse(&url).unwrap())
                 .is_some(),
             found,
             "{url}"
@@ -255,10 +255,10 @@ async fn files_are_found_by_url_on_any_host() {
 async fn expired_files_and_orphaned_blobs_are_removed_and_others_survive_a_restart() {
     let fixture = fixture().await;
     let file = fixture.upload(&ann(), "x").await;
-    std::fs::write(fixture.folder.path().join("files/left.part"), "half").unwrap();
+    std::fs::write(fixture.folder.path().join("files/partial.part"), "half").unwrap();
     std::fs::write(
         fixture.folder.path().join("files").join("0".repeat(64)),
-        "of nothing",
+        "unreferenced",
     )
     .unwrap();
     let reopened = fixture.reopen().await;

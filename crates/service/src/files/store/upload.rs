@@ -1,4 +1,5 @@
-//! A file on its way in: written under a name of its own, counted and digested as it comes.
+//! Writes an incoming file to the spool folder: limits its size, checks the free disk space and
+//! computes its digests.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,49 +15,50 @@ use tokio::io::AsyncWriteExt;
 use crate::files::free_space;
 use crate::random;
 
-/// What such a file is called until it has come.
+/// The extension of a file that is being written.
 pub(super) const PART: &str = ".part";
-/// After so many bytes is looked again whether there is room for more. Less than what is always left alone.
+/// The free disk space is checked again after this many bytes. Less than the reserve of
+/// `free_space`.
 const SPACE_CHECK_INTERVAL: u64 = 4 * 1024 * 1024;
 
-/// Why a file was not kept.
+/// Why a file was not stored or read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileStoreError {
-    /// It has too many bytes.
-    #[error("the file is larger than the {0} bytes that are allowed")]
+    /// The file exceeds the size limit.
+    #[error("the file is larger than the limit of {0} bytes")]
     TooLarge(u64),
-    /// The disk would be full, or is.
-    #[error("the server has no space left for the file; try again later, or tell who runs it")]
+    /// The disk has no space for the file.
+    #[error("the server has no space left for the file; try again later or contact the operator")]
     NoSpace,
-    /// The account has left too much.
+    /// The account would exceed its quota.
     #[error(
-        "your files have {used} of the {max} bytes that an account may have here; remove some, or wait until they are too old"
+        "your files use {used} of the {max} bytes of your quota; remove some or wait until they expire"
     )]
     Quota {
-        /// What it has.
+        /// The bytes that the account uses.
         used: u64,
-        /// What it may have.
+        /// The quota in bytes.
         max: u64,
     },
-    /// It could not be written.
-    #[error("the file could not be written: {0}")]
+    /// The file could not be written.
+    #[error("cannot write the file: {0}")]
     Io(io::Error),
-    /// Its bytes could not be kept.
+    /// The blob could not be stored or read.
     #[error(transparent)]
     Blob(BlobError),
-    /// It could not be written down.
+    /// The document could not be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl FileStoreError {
-    /// What a caller is told: where files are kept and what is wrong there is the operator's business, and is logged.
+    /// The message for clients. Details of the storage are for the operator only and are logged.
     pub(crate) fn client_message(&self) -> String {
         match self {
             Self::TooLarge(_) | Self::NoSpace | Self::Quota { .. } => self.to_string(),
             Self::Io(_) | Self::Blob(_) | Self::Store(_) => {
-                tracing::error!(error = %chain(self), "a file could not be kept or read");
-                "the server cannot keep or read files at the mark".to_owned()
+                tracing::error!(error = %chain(self), "failed to store or read file");
+                "the server cannot store or read files at the moment".to_owned()
             }
         }
     }
@@ -80,19 +82,20 @@ impl From<BlobError> for FileStoreError {
     }
 }
 
-/// A file on its way in. Dropped before it is kept it leaves nothing.
+/// Writes an incoming file. If it is dropped before the file is stored, the partial file is
+/// removed.
 pub struct FileWriter {
     file: File,
     partial: PartialFile,
     limit: u64,
     size: u64,
-    /// When the size is this, is looked for room again.
+    /// The size at which the free disk space is checked again.
     next_space_check: u64,
     sha256: digest::Context,
     md5: Md5,
 }
 
-/// A file that has come.
+/// A completely written file in the spool folder.
 pub(super) struct WrittenFile {
     pub(super) partial: PartialFile,
     pub(super) size: u64,
@@ -100,7 +103,7 @@ pub(super) struct WrittenFile {
     pub(super) md5: String,
 }
 
-/// The name under which a file is written; what is still there in the end is removed.
+/// The path of a file in the spool folder. Dropping it removes the file if it is still there.
 pub(super) struct PartialFile(PathBuf);
 
 impl PartialFile {
@@ -111,13 +114,14 @@ impl PartialFile {
 
 impl Drop for PartialFile {
     fn drop(&mut self) {
-        // Nearly always it was moved away.
+        // A stored file has been moved away.
         std::fs::remove_file(&self.0).ok();
     }
 }
 
 impl FileWriter {
-    /// Begins to take in a file of `expected` bytes or, if more come, of at most `limit`.
+    /// Creates the file. Checks the disk space for `expected` bytes; `write` accepts at most
+    /// `limit`.
     pub(super) async fn begin(
         folder: &Path,
         expected: u64,
@@ -143,7 +147,7 @@ impl FileWriter {
         })
     }
 
-    /// Takes the next bytes.
+    /// Writes the next bytes.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), FileStoreError> {
         self.size += bytes.len() as u64;
         if self.size > self.limit {
@@ -161,13 +165,13 @@ impl FileWriter {
         Ok(self.file.write_all(bytes).await?)
     }
 
-    /// How many bytes have come.
+    /// The bytes written so far.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// All is there.
-    pub(super) async fn end(mut self) -> Result<WrittenFile, FileStoreError> {
+    /// Ends the file and computes its digests.
+    pub(super) async fn finish(mut self) -> Result<WrittenFile, FileStoreError> {
         self.file.flush().await?;
         Ok(WrittenFile {
             partial: self.partial,
@@ -180,8 +184,8 @@ impl FileWriter {
 
 fn check_free_space(folder: &Path, bytes: u64) -> Result<(), FileStoreError> {
     match free_space(folder) {
-        Some(room) if room < bytes.max(1) => {
-            tracing::warn!(room, bytes, "no space for a file: it was not taken");
+        Some(free) if free < bytes.max(1) => {
+            tracing::warn!(free, bytes, "refused file: no disk space");
             Err(FileStoreError::NoSpace)
         }
         Some(_) | None => Ok(()),
