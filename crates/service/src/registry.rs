@@ -31,11 +31,11 @@ pub(crate) struct Registry {
 struct Inner {
     jobs: HashMap<Key, Arc<Job>>,
     /// The jobs that have ended, oldest first.
-    ended: VecDeque<EndedJob>,
+    ended: VecDeque<RetainedJob>,
     ended_bytes: usize,
 }
 
-struct EndedJob {
+struct RetainedJob {
     job: Arc<Job>,
     ended_at: Instant,
     weight: usize,
@@ -121,7 +121,7 @@ impl Registry {
                 return;
             }
             inner.ended_bytes += weight;
-            inner.ended.push_back(EndedJob {
+            inner.ended.push_back(RetainedJob {
                 job: Arc::clone(job),
                 ended_at: Instant::now(),
                 weight,

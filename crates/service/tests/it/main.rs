@@ -1,15 +1,15 @@
-//! The desk's promises, against a model that the test plays itself. The clock is the test's as well, where nothing but
-//! the desk takes time: it goes on when everybody waits, and not when the machine is busy.
+//! Tests of the job service with a fake model that the test controls. Most use tokio's paused
+//! clock: it advances when all tasks wait, and not when the machine is busy.
 
-mod bounds;
-mod fake;
-mod gate;
-mod kept;
-mod line;
-mod memory;
-mod space;
-mod webhooks;
-mod writing;
+mod disk_space;
+mod durable_jobs;
+mod fake_model;
+mod faulty_store;
+mod job_insertion;
+mod job_limits;
+mod queueing;
+mod waiting_memory;
+mod webhook_retries;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,20 +19,21 @@ use tidegate_service::{
     OnDuplicateId, ResponseMode, StreamBatch, StreamEvent, Submission, Submitted,
 };
 
-use fake::{FakeModel, desk, submission, value};
+use fake_model::{FakeModel, streaming_service, submission, value};
 
-fn new(submitted: Result<Submitted, Refusal>) -> tidegate_service::Ticket {
+/// The ticket of a job that was accepted as a new one.
+fn expect_new(submitted: Result<Submitted, Refusal>) -> tidegate_service::Ticket {
     match submitted {
         Ok(Submitted::New(ticket)) => ticket,
-        Ok(Submitted::Running(_) | Submitted::Ended(_)) => panic!("the job was known already"),
+        Ok(Submitted::Running(_) | Submitted::Ended(_)) => panic!("a job with this id exists"),
         Err(refusal) => panic!("refused: {refusal}"),
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_slot_is_free_before_the_end_can_be_seen() {
-    let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(submission("{}")).await);
+async fn the_slot_is_free_before_the_end_is_visible() {
+    let (model, jobs) = streaming_service(1);
+    let ticket = expect_new(jobs.submit(submission("{}")).await);
     let run = model.started().await;
 
     run.send(Event::Ended(Outcome::Succeeded {
@@ -45,9 +46,9 @@ async fn the_slot_is_free_before_the_end_can_be_seen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_job_keeps_its_logs_and_what_it_gave() {
-    let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(submission("{}")).await);
+async fn a_failed_job_keeps_its_logs_and_output() {
+    let (model, jobs) = streaming_service(1);
+    let ticket = expect_new(jobs.submit(submission("{}")).await);
     let run = model.started().await;
 
     run.send(Event::Log {
@@ -68,9 +69,9 @@ async fn a_failed_job_keeps_its_logs_and_what_it_gave() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_of_nothing_is_an_empty_list() {
-    let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(submission("{}")).await);
+async fn a_job_without_output_values_returns_an_empty_list() {
+    let (model, jobs) = streaming_service(1);
+    let ticket = expect_new(jobs.submit(submission("{}")).await);
     model
         .started()
         .await
@@ -80,23 +81,24 @@ async fn a_stream_of_nothing_is_an_empty_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_leaves_takes_its_job_along() {
-    let (model, jobs) = desk(1);
-    let mut ticket = new(jobs
-        .submit(Submission {
+async fn a_job_is_canceled_when_its_waiting_caller_disconnects() {
+    let (model, jobs) = streaming_service(1);
+    let mut ticket = expect_new(
+        jobs.submit(Submission {
             response_mode: ResponseMode::Wait,
             ..submission("{}")
         })
-        .await);
+        .await,
+    );
     let job = Arc::clone(ticket.job());
     let mut run = tokio::select! {
         run = model.started() => run,
-        () = ticket.ended() => panic!("nobody has ended it"),
+        () = ticket.ended() => panic!("the job has not ended"),
     };
 
     drop(ticket);
 
-    run.cancel_was_asked().await;
+    run.cancel_requested().await;
     run.send(Event::Ended(Outcome::Canceled));
     job.ended().await;
     assert_eq!(job.status(), Status::Canceled);
@@ -104,33 +106,35 @@ async fn a_caller_that_leaves_takes_its_job_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_waits_gets_the_answer() {
-    let (model, jobs) = desk(1);
-    let mut ticket = new(jobs
-        .submit(Submission {
+async fn a_waiting_caller_gets_the_result() {
+    let (model, jobs) = streaming_service(1);
+    let mut ticket = expect_new(
+        jobs.submit(Submission {
             response_mode: ResponseMode::Wait,
             ..submission("{}")
         })
-        .await);
-    let play = async {
+        .await,
+    );
+    let model_runs = async {
         model.started().await.send(Event::Ended(Outcome::Succeeded {
             output: Some(value("7")),
         }))
     };
-    tokio::join!(ticket.ended(), play);
+    tokio::join!(ticket.ended(), model_runs);
     assert_eq!(ticket.job().snapshot().output.as_deref(), Some(&b"7"[..]));
     assert_eq!(model.free_slots(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_for_later_goes_on_without_its_caller() {
-    let (model, jobs) = desk(1);
-    let ticket = new(jobs
-        .submit(Submission {
+async fn an_async_job_continues_without_its_caller() {
+    let (model, jobs) = streaming_service(1);
+    let ticket = expect_new(
+        jobs.submit(Submission {
             response_mode: ResponseMode::Async,
             ..submission("{}")
         })
-        .await);
+        .await,
+    );
     let run = model.started().await;
     let job = Arc::clone(ticket.job());
 
@@ -144,11 +148,11 @@ async fn a_job_for_later_goes_on_without_its_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_canceled_in_the_line_never_starts() {
-    let (model, jobs) = desk(1);
-    let _first = new(jobs.submit(submission("{}")).await);
+async fn a_job_canceled_in_the_queue_never_starts() {
+    let (model, jobs) = streaming_service(1);
+    let _first = expect_new(jobs.submit(submission("{}")).await);
     let run = model.started().await;
-    let waiting = new(jobs.submit(submission("{}")).await);
+    let waiting = expect_new(jobs.submit(submission("{}")).await);
     assert_eq!(waiting.job().status(), Status::Queued);
 
     assert!(jobs.cancel(&Account::ANONYMOUS, waiting.job().id()).await);
@@ -156,26 +160,26 @@ async fn a_job_canceled_in_the_line_never_starts() {
 
     assert_eq!(waiting.job().status(), Status::Canceled);
     run.send(Event::Ended(Outcome::Succeeded { output: None }));
-    model.slots_free(1).await;
+    model.wait_for_free_slots(1).await;
     assert_eq!(model.starts(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_put_again_shows_the_same_job() {
-    let (model, jobs) = desk(1);
+async fn a_repeated_put_returns_the_same_job() {
+    let (model, jobs) = streaming_service(1);
     let put = |input: &'static str| Submission {
         id: Some(JobId::parse("x").unwrap()),
         on_duplicate: OnDuplicateId::Answer,
         ..submission(input)
     };
-    let ticket = new(jobs.submit(put(r#"{"n":1}"#)).await);
+    let ticket = expect_new(jobs.submit(put(r#"{"n":1}"#)).await);
     let run = model.started().await;
     assert!(
         matches!(
             jobs.submit(put(r#"{"n":2}"#)).await,
             Ok(Submitted::Running(_))
         ),
-        "while it runs the input is not looked at"
+        "the input is not compared while the job runs"
     );
 
     run.send(Event::Ended(Outcome::Succeeded {
@@ -188,7 +192,7 @@ async fn the_same_put_again_shows_the_same_job() {
             jobs.submit(put(r#"{ "n": 1 }"#)).await,
             Ok(Submitted::Ended(_))
         ),
-        "white space makes no other input"
+        "white space does not matter"
     );
     assert!(matches!(
         jobs.submit(put(r#"{"n":2}"#)).await,
@@ -198,32 +202,28 @@ async fn the_same_put_again_shows_the_same_job() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_job_may_not_take_the_id_of_a_running_one() {
-    let (model, jobs) = desk(2);
+async fn a_new_job_cannot_use_the_id_of_a_running_job() {
+    let (model, jobs) = streaming_service(2);
     let post = || Submission {
         id: Some(JobId::parse("x").unwrap()),
         ..submission("{}")
     };
-    let ticket = new(jobs.submit(post()).await);
+    let ticket = expect_new(jobs.submit(post()).await);
     let run = model.started().await;
     assert!(matches!(
         jobs.submit(post()).await,
         Err(Refusal::IdInUse(_))
     ));
-    assert_eq!(
-        model.free_slots(),
-        1,
-        "the refused one has given its slot back"
-    );
+    assert_eq!(model.free_slots(), 1, "the refused job released its slot");
 
     run.send(Event::Ended(Outcome::Succeeded { output: None }));
     ticket.job().ended().await;
-    new(jobs.submit(post()).await);
+    expect_new(jobs.submit(post()).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_accounts_may_use_the_same_id_and_see_only_their_own() {
-    let (model, jobs) = desk(2);
+async fn two_accounts_can_use_the_same_id_and_see_only_their_own_job() {
+    let (model, jobs) = streaming_service(2);
     let (a, b) = (Account::parse("a").unwrap(), Account::parse("b").unwrap());
     let id = JobId::parse("x").unwrap();
     let put = |account: &Account, input: &'static str| Submission {
@@ -232,17 +232,17 @@ async fn two_accounts_may_use_the_same_id_and_see_only_their_own() {
         on_duplicate: OnDuplicateId::Answer,
         ..submission(input)
     };
-    let first = new(jobs.submit(put(&a, r#"{"n":1}"#)).await);
+    let first = expect_new(jobs.submit(put(&a, r#"{"n":1}"#)).await);
     let first_run = model.started().await;
-    let second = new(jobs.submit(put(&b, r#"{"n":2}"#)).await);
+    let second = expect_new(jobs.submit(put(&b, r#"{"n":2}"#)).await);
     let mut second_run = model.started().await;
 
     assert!(jobs.get(&Account::ANONYMOUS, &id).await.is_none());
     assert!(jobs.cancel(&b, &id).await);
-    second_run.cancel_was_asked().await;
+    second_run.cancel_requested().await;
     assert!(
-        !first_run.is_cancel_asked(),
-        "the other account's job goes on"
+        !first_run.is_cancel_requested(),
+        "the job of the other account continues"
     );
     second_run.send(Event::Ended(Outcome::Canceled));
     first_run.send(Event::Ended(Outcome::Succeeded {
@@ -270,26 +270,27 @@ async fn two_accounts_may_use_the_same_id_and_see_only_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_may_not_be_canceled_by_another_account() {
-    let (model, jobs) = desk(1);
-    let ticket = new(jobs
-        .submit(Submission {
+async fn an_account_cannot_cancel_the_job_of_another_account() {
+    let (model, jobs) = streaming_service(1);
+    let ticket = expect_new(
+        jobs.submit(Submission {
             account: Account::parse("a").unwrap(),
             ..submission("{}")
         })
-        .await);
+        .await,
+    );
     let run = model.started().await;
     for other in [Account::parse("b").unwrap(), Account::ANONYMOUS] {
         assert!(!jobs.cancel(&other, ticket.job().id()).await);
     }
-    fake::settled().await;
-    assert!(!run.is_cancel_asked());
+    fake_model::yield_to_all_tasks().await;
+    assert!(!run.is_cancel_requested());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_over_is_forgotten_after_a_while() {
-    let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(submission("{}")).await);
+async fn an_ended_job_is_forgotten_after_the_retention_time() {
+    let (model, jobs) = streaming_service(1);
+    let ticket = expect_new(jobs.submit(submission("{}")).await);
     model
         .started()
         .await
@@ -299,42 +300,46 @@ async fn what_is_over_is_forgotten_after_a_while() {
     assert!(jobs.get(&Account::ANONYMOUS, &id).await.is_some());
 
     while jobs.get(&Account::ANONYMOUS, &id).await.is_some() {
-        tokio::time::sleep(fake::KEEP_FOR / 10).await;
+        tokio::time::sleep(fake_model::KEEP_FOR / 10).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_is_canceled_with_its_last_reader() {
-    let (model, jobs) = desk(1);
-    let stream = new(jobs
-        .submit(Submission {
+async fn a_streaming_job_is_canceled_when_its_last_reader_disconnects() {
+    let (model, jobs) = streaming_service(1);
+    let stream = expect_new(
+        jobs.submit(Submission {
             response_mode: ResponseMode::Stream,
             ..submission("{}")
         })
-        .await);
+        .await,
+    );
     let job = Arc::clone(stream.job());
-    let first = stream.into_reader().expect("it was asked for");
+    let first = stream
+        .into_reader()
+        .expect("the job was submitted as a stream");
     let second = job.follow().unwrap();
     let mut run = model.started().await;
 
     drop(first);
     run.send(Event::Output(value("1")));
-    fake::settled().await;
-    assert!(!run.is_cancel_asked(), "one still reads");
+    fake_model::yield_to_all_tasks().await;
+    assert!(!run.is_cancel_requested(), "one reader is left");
 
     drop(second);
-    run.cancel_was_asked().await;
+    run.cancel_requested().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_reader_sees_everything_from_the_start() {
-    let (model, jobs) = desk(1);
-    let stream = new(jobs
-        .submit(Submission {
+async fn a_late_reader_gets_all_events_from_the_start() {
+    let (model, jobs) = streaming_service(1);
+    let stream = expect_new(
+        jobs.submit(Submission {
             response_mode: ResponseMode::Stream,
             ..submission("{}")
         })
-        .await);
+        .await,
+    );
     let job = Arc::clone(stream.job());
     let _first = stream.into_reader();
     let run = model.started().await;
@@ -348,7 +353,7 @@ async fn a_late_reader_sees_everything_from_the_start() {
 
     let mut late = job.follow().unwrap();
     let Some(StreamBatch::Events(events)) = late.next().await else {
-        panic!("it lagged")
+        panic!("the reader lagged")
     };
 
     assert!(matches!(
@@ -364,8 +369,8 @@ async fn a_late_reader_sees_everything_from_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_does_not_stream_refuses_one() {
-    let jobs = fake::service_of(FakeModel::without_streaming(1));
+async fn a_stream_of_a_model_without_streaming_is_refused() {
+    let jobs = fake_model::service_for(FakeModel::without_streaming(1));
     assert_eq!(
         jobs.submit(Submission {
             response_mode: ResponseMode::Stream,
@@ -378,38 +383,41 @@ async fn a_model_that_does_not_stream_refuses_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_waits_for_what_runs_and_cancels_what_takes_too_long() {
-    let (model, jobs) = desk(2);
-    let quick = new(jobs
-        .submit(Submission {
+async fn close_waits_for_running_jobs_and_cancels_them_at_the_deadline() {
+    let (model, jobs) = streaming_service(2);
+    let quick = expect_new(
+        jobs.submit(Submission {
             response_mode: ResponseMode::Async,
             ..submission("{}")
         })
-        .await);
+        .await,
+    );
     let quick_run = model.started().await;
-    let slow = new(jobs
-        .submit(Submission {
+    let slow = expect_new(
+        jobs.submit(Submission {
             response_mode: ResponseMode::Async,
             ..submission("{}")
         })
-        .await);
+        .await,
+    );
     let mut slow_run = model.started().await;
 
-    let meanwhile = async {
-        fake::settled().await;
+    let other_requests = async {
+        fake_model::yield_to_all_tasks().await;
         assert_eq!(
             jobs.submit(submission("{}")).await.err(),
             Some(Refusal::Closing)
         );
         quick_run.send(Event::Ended(Outcome::Succeeded { output: None }));
         quick.job().ended().await;
-        assert!(!slow_run.is_cancel_asked());
-        slow_run.cancel_was_asked().await;
+        assert!(!slow_run.is_cancel_requested());
+        slow_run.cancel_requested().await;
         slow_run.send(Event::Ended(Outcome::Canceled));
     };
-    let (all_by_themselves, ()) = tokio::join!(jobs.close(Duration::from_millis(300)), meanwhile);
+    let (ended_without_cancel, ()) =
+        tokio::join!(jobs.close(Duration::from_millis(300)), other_requests);
 
-    assert!(!all_by_themselves);
+    assert!(!ended_without_cancel);
     assert_eq!(
         (quick.job().status(), slow.job().status()),
         (Status::Succeeded, Status::Canceled)
@@ -417,10 +425,10 @@ async fn closing_waits_for_what_runs_and_cancels_what_takes_too_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_follows_a_job_that_is_over_is_told_so() {
+async fn a_reader_of_an_ended_job_gets_the_completed_event() {
     let model = FakeModel::without_streaming(1);
-    let jobs = fake::service_of(model.clone());
-    let ticket = new(jobs.submit(submission("{}")).await);
+    let jobs = fake_model::service_for(model.clone());
+    let ticket = expect_new(jobs.submit(submission("{}")).await);
     model
         .started()
         .await

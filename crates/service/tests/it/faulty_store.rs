@@ -1,4 +1,4 @@
-//! A real store that does what the test wants: takes no job before it is told to, or never, or cannot read one.
+//! A real store with faults that a test can set: inserts that wait or fail, and reads that fail.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,13 +15,13 @@ use tidegate_core::{Account, JobId, Status};
 use tidegate_store::{SqliteOptions, SqliteStore};
 use tokio::sync::Semaphore;
 
-/// The store and what is wrong with it.
-pub(crate) struct Gate {
+/// A SQLite store and its current faults.
+pub(crate) struct FaultyStore {
     _folder: tempfile::TempDir,
     store: SqliteStore,
-    /// A job is written down when there is a permit.
+    /// An insert waits for a permit.
     inserts: Semaphore,
-    arrived: AtomicUsize,
+    started_inserts: AtomicUsize,
     unwritable: AtomicBool,
     unreadable: AtomicUsize,
     corrupt: AtomicBool,
@@ -30,7 +30,7 @@ pub(crate) struct Gate {
     rejections: AtomicUsize,
 }
 
-impl Gate {
+impl FaultyStore {
     /// A store without faults.
     pub(crate) fn new() -> Arc<Self> {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -41,7 +41,7 @@ impl Gate {
             _folder: folder,
             store,
             inserts,
-            arrived: AtomicUsize::new(0),
+            started_inserts: AtomicUsize::new(0),
             unwritable: AtomicBool::new(false),
             unreadable: AtomicUsize::new(0),
             corrupt: AtomicBool::new(false),
@@ -50,33 +50,33 @@ impl Gate {
         })
     }
 
-    /// Has new jobs wait before they are written down.
-    pub(crate) fn hold(&self) {
+    /// Makes inserts wait.
+    pub(crate) fn hold_inserts(&self) {
         self.inserts.forget_permits(Semaphore::MAX_PERMITS);
     }
 
-    /// Lets those in that wait, and all others.
-    pub(crate) fn let_in(&self) {
+    /// Lets waiting and future inserts continue.
+    pub(crate) fn release_inserts(&self) {
         self.inserts.add_permits(Semaphore::MAX_PERMITS);
     }
 
-    /// From now on no job can be written down.
-    pub(crate) fn break_writing(&self) {
+    /// Makes every insert fail.
+    pub(crate) fn fail_inserts(&self) {
         self.unwritable.store(true, Ordering::SeqCst);
     }
 
-    /// The next questions for one job have no answer.
-    pub(crate) fn break_reading(&self, times: usize) {
+    /// Makes the next reads of a job fail temporarily.
+    pub(crate) fn fail_reads(&self, times: usize) {
         self.unreadable.store(times, Ordering::SeqCst);
     }
 
-    /// No job can be read any more, now or later.
-    pub(crate) fn spoil(&self) {
+    /// Makes every read of a job fail as corrupt.
+    pub(crate) fn corrupt_reads(&self) {
         self.corrupt.store(true, Ordering::SeqCst);
     }
 
-    /// Jobs can be read again.
-    pub(crate) fn restore(&self) {
+    /// Ends [`Self::corrupt_reads`].
+    pub(crate) fn restore_reads(&self) {
         self.corrupt.store(false, Ordering::SeqCst);
     }
 
@@ -84,7 +84,7 @@ impl Gate {
     pub(crate) fn reject_end(&self, id: JobId) {
         self.rejected_ends
             .lock()
-            .expect("no test panics with it")
+            .expect("the lock is not poisoned")
             .push(id);
     }
 
@@ -120,36 +120,36 @@ impl Gate {
         assert!(self.store.finish(finish).await.expect("the store works"));
     }
 
-    /// Waits until so many jobs were to be written down.
-    pub(crate) async fn came(&self, count: usize) {
-        while self.arrived.load(Ordering::SeqCst) < count {
+    /// Waits until this many inserts were started.
+    pub(crate) async fn wait_for_inserts(&self, count: usize) {
+        while self.started_inserts.load(Ordering::SeqCst) < count {
             tokio::task::yield_now().await;
         }
     }
 
-    async fn pass(&self) -> Result<(), StoreError> {
-        self.arrived.fetch_add(1, Ordering::SeqCst);
-        let _passed = self
+    async fn before_insert(&self) -> Result<(), StoreError> {
+        self.started_inserts.fetch_add(1, Ordering::SeqCst);
+        let _permit = self
             .inserts
             .acquire()
             .await
-            .expect("it is never closed for good");
+            .expect("the semaphore is never closed");
         match self.unwritable.load(Ordering::SeqCst) {
-            true => Err(StoreError::Unavailable("the test wants it so".to_owned())),
+            true => Err(StoreError::Unavailable("fault set by the test".to_owned())),
             false => Ok(()),
         }
     }
 }
 
 #[async_trait]
-impl Store for Gate {
+impl Store for FaultyStore {
     async fn insert(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
-        self.pass().await?;
+        self.before_insert().await?;
         self.store.insert(spec).await
     }
 
     async fn replace(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
-        self.pass().await?;
+        self.before_insert().await?;
         self.store.replace(spec).await
     }
 
@@ -169,19 +169,19 @@ impl Store for Gate {
     async fn finish(&self, finish: JobFinish) -> Result<bool, StoreError> {
         let is_rejected = |ends: &Mutex<Vec<JobId>>| {
             ends.lock()
-                .expect("no test panics with it")
+                .expect("the lock is not poisoned")
                 .contains(&finish.id)
         };
         if is_rejected(&self.rejected_ends) {
             self.rejections.fetch_add(1, Ordering::SeqCst);
-            return Err(StoreError::Unavailable("the test wants it so".to_owned()));
+            return Err(StoreError::Unavailable("fault set by the test".to_owned()));
         }
         self.store.finish(finish).await
     }
 
     async fn get(&self, account: &Account, id: &JobId) -> Result<Option<JobRecord>, StoreError> {
         if self.corrupt.load(Ordering::SeqCst) {
-            return Err(StoreError::Corrupt("the test wants it so".to_owned()));
+            return Err(StoreError::Corrupt("fault set by the test".to_owned()));
         }
         let fails = self
             .unreadable
@@ -190,7 +190,7 @@ impl Store for Gate {
             })
             .is_ok();
         if fails {
-            return Err(StoreError::Unavailable("the test wants it so".to_owned()));
+            return Err(StoreError::Unavailable("fault set by the test".to_owned()));
         }
         self.store.get(account, id).await
     }
@@ -199,8 +199,8 @@ impl Store for Gate {
         self.store.list(query).await
     }
 
-    async fn recent(&self, wanted: JobFilter) -> Result<Vec<JobSummary>, StoreError> {
-        self.store.recent(wanted).await
+    async fn recent(&self, filter: JobFilter) -> Result<Vec<JobSummary>, StoreError> {
+        self.store.recent(filter).await
     }
 
     async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, JobRecord)>, StoreError> {

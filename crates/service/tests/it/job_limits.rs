@@ -1,4 +1,4 @@
-//! What a job may take and give at most.
+//! The limits of a job: timeout, deadline, output and metrics.
 
 use std::time::Duration;
 
@@ -6,8 +6,10 @@ use serde_json::json;
 use tidegate_core::{Event, Metric, MetricMode, Outcome, Status};
 use tidegate_service::Submission;
 
-use crate::fake::{FakeModel, MAX_OUTPUT, desk, desk_with_timeout, submission, value};
-use crate::new;
+use crate::expect_new;
+use crate::fake_model::{
+    FakeModel, MAX_OUTPUT, service_with_timeout, streaming_service, submission, value,
+};
 
 fn with_deadline(millis: u64) -> Submission {
     Submission {
@@ -17,13 +19,13 @@ fn with_deadline(millis: u64) -> Submission {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_takes_too_long_is_stopped_and_has_failed() {
+async fn a_job_that_exceeds_the_timeout_is_stopped_and_fails() {
     let model = FakeModel::without_streaming(1);
-    let jobs = desk_with_timeout(model.clone());
-    let ticket = new(jobs.submit(submission("{}")).await);
+    let jobs = service_with_timeout(model.clone());
+    let ticket = expect_new(jobs.submit(submission("{}")).await);
     let mut run = model.started().await;
 
-    run.cancel_was_asked().await;
+    run.cancel_requested().await;
     run.send(Event::Ended(Outcome::Canceled));
     ticket.job().ended().await;
 
@@ -37,13 +39,13 @@ async fn a_job_that_takes_too_long_is_stopped_and_has_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_after_the_limit_does_not_count() {
+async fn an_output_after_the_timeout_is_ignored() {
     let model = FakeModel::without_streaming(1);
-    let jobs = desk_with_timeout(model.clone());
-    let ticket = new(jobs.submit(submission("{}")).await);
+    let jobs = service_with_timeout(model.clone());
+    let ticket = expect_new(jobs.submit(submission("{}")).await);
     let mut run = model.started().await;
 
-    run.cancel_was_asked().await;
+    run.cancel_requested().await;
     run.send(Event::Ended(Outcome::Succeeded {
         output: Some(value("1")),
     }));
@@ -54,12 +56,12 @@ async fn what_comes_after_the_limit_does_not_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_while_the_model_works_cancels() {
-    let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(with_deadline(30)).await);
+async fn a_running_job_is_canceled_at_its_deadline() {
+    let (model, jobs) = streaming_service(1);
+    let ticket = expect_new(jobs.submit(with_deadline(30)).await);
     let mut run = model.started().await;
 
-    run.cancel_was_asked().await;
+    run.cancel_requested().await;
     run.send(Event::Ended(Outcome::Canceled));
     ticket.job().ended().await;
 
@@ -67,22 +69,22 @@ async fn a_deadline_while_the_model_works_cancels() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_in_the_line_keeps_the_job_from_starting() {
-    let (model, jobs) = desk(1);
-    let _first = new(jobs.submit(submission("{}")).await);
+async fn a_queued_job_does_not_start_after_its_deadline() {
+    let (model, jobs) = streaming_service(1);
+    let _first = expect_new(jobs.submit(submission("{}")).await);
     let run = model.started().await;
-    let late = new(jobs.submit(with_deadline(30)).await);
+    let late = expect_new(jobs.submit(with_deadline(30)).await);
 
     late.job().ended().await;
 
     assert_eq!(late.job().status(), Status::Aborted);
     run.send(Event::Ended(Outcome::Succeeded { output: None }));
-    model.slots_free(1).await;
+    model.wait_for_free_slots(1).await;
     assert_eq!(model.starts(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_is_a_promise_whatever_the_code_makes_of_it() {
+async fn a_canceled_job_is_canceled_whatever_the_model_returns() {
     for outcome in [
         Outcome::Succeeded {
             output: Some(value("1")),
@@ -90,11 +92,11 @@ async fn a_cancel_is_a_promise_whatever_the_code_makes_of_it() {
         Outcome::Failed { error: "no".into() },
         Outcome::Canceled,
     ] {
-        let (model, jobs) = desk(1);
-        let ticket = new(jobs.submit(submission("{}")).await);
+        let (model, jobs) = streaming_service(1);
+        let ticket = expect_new(jobs.submit(submission("{}")).await);
         let mut run = model.started().await;
         assert!(jobs.cancel(ticket.job().account(), ticket.job().id()).await);
-        run.cancel_was_asked().await;
+        run.cancel_requested().await;
         run.send(Event::Ended(outcome));
         ticket.job().ended().await;
         let job = ticket.job().snapshot();
@@ -106,9 +108,9 @@ async fn a_cancel_is_a_promise_whatever_the_code_makes_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn output_without_end_fails_and_keeps_what_was_given() {
-    let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(submission("{}")).await);
+async fn endless_output_fails_the_job_and_keeps_the_output_so_far() {
+    let (model, jobs) = streaming_service(1);
+    let ticket = expect_new(jobs.submit(submission("{}")).await);
     let mut run = model.started().await;
     let big: &'static str =
         Box::leak(format!("\"{}\"", "x".repeat(MAX_OUTPUT / 3)).into_boxed_str());
@@ -116,7 +118,7 @@ async fn output_without_end_fails_and_keeps_what_was_given() {
         run.send(Event::Output(value(big)));
     }
 
-    run.cancel_was_asked().await;
+    run.cancel_requested().await;
     run.send(Event::Ended(Outcome::Canceled));
     ticket.job().ended().await;
 
@@ -130,12 +132,12 @@ async fn output_without_end_fails_and_keeps_what_was_given() {
 }
 
 #[tokio::test]
-async fn notes_that_take_the_place_of_others_are_not_counted_but_new_ones_are() {
-    let (model, jobs) = desk(1);
-    let ticket = new(jobs.submit(submission("{}")).await);
+async fn replaced_metrics_do_not_count_toward_the_limit() {
+    let (model, jobs) = streaming_service(1);
+    let ticket = expect_new(jobs.submit(submission("{}")).await);
     let run = model.started().await;
 
-    let note = |name: &str, value: usize, mode| {
+    let metric = |name: &str, value: usize, mode| {
         Event::Metric(Metric {
             name: name.to_owned(),
             value: json!(value),
@@ -143,13 +145,13 @@ async fn notes_that_take_the_place_of_others_are_not_counted_but_new_ones_are() 
         })
     };
     for step in 1..=20_000 {
-        run.send(note("step", step, MetricMode::Replace));
+        run.send(metric("step", step, MetricMode::Replace));
     }
-    run.send(note("last", 1, MetricMode::Replace));
+    run.send(metric("last", 1, MetricMode::Replace));
     for step in 1..=20_000 {
-        run.send(note("all", step, MetricMode::Append));
+        run.send(metric("all", step, MetricMode::Append));
     }
-    run.send(note("too many", 1, MetricMode::Replace));
+    run.send(metric("too many", 1, MetricMode::Replace));
     run.send(Event::Ended(Outcome::Succeeded { output: None }));
     ticket.job().ended().await;
 

@@ -1,4 +1,4 @@
-//! What is written down outlives the desk: here one desk after the other has the same real store.
+//! Stored jobs survive a restart: one job service after the other uses the same real store.
 
 use std::sync::Arc;
 
@@ -9,34 +9,34 @@ use tidegate_core::{Account, Event, JobId, Outcome, Refusal, Status};
 use tidegate_service::{OnDuplicateId, ResponseMode, Resumed, Submission, Submitted};
 use tidegate_store::{SqliteOptions, SqliteStore};
 
-use crate::fake::{FakeModel, Wishes, desk_with, submission, value};
-use crate::new;
+use crate::expect_new;
+use crate::fake_model::{FakeModel, ServiceOptions, service_with, submission, value};
 
-struct Place {
+struct TestStore {
     _folder: tempfile::TempDir,
     store: Arc<dyn Store>,
 }
 
-fn place() -> Place {
+fn test_store() -> TestStore {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let store =
         Arc::new(SqliteStore::open(folder.path(), &SqliteOptions::default()).expect("a new store"));
-    Place {
+    TestStore {
         _folder: folder,
         store,
     }
 }
 
-impl Place {
-    fn desk(&self, slots: usize) -> (FakeModel, tidegate_service::JobService) {
+impl TestStore {
+    fn service(&self, slots: usize) -> (FakeModel, tidegate_service::JobService) {
         let model = FakeModel::without_streaming(slots);
         (
             model.clone(),
-            desk_with(
+            service_with(
                 model,
-                Wishes {
+                ServiceOptions {
                     store: Some(Arc::clone(&self.store)),
-                    ..Wishes::default()
+                    ..ServiceOptions::default()
                 },
             ),
         )
@@ -53,21 +53,21 @@ fn named(name: &str, input: &'static str) -> Submission {
 }
 
 fn id(text: &str) -> JobId {
-    JobId::parse(text).expect("a good id")
+    JobId::parse(text).expect("a valid id")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_finished_job_is_found_by_the_next_desk() {
-    let place = place();
-    let (model, jobs) = place.desk(1);
-    let ticket = new(jobs.submit(named("a", r#"{"x": 1}"#)).await);
+async fn a_finished_job_is_found_after_a_restart() {
+    let store = test_store();
+    let (model, jobs) = store.service(1);
+    let ticket = expect_new(jobs.submit(named("a", r#"{"x": 1}"#)).await);
     model.started().await.send(Event::Ended(Outcome::Succeeded {
         output: Some(value("7")),
     }));
     ticket.job().ended().await;
     let before = ticket.job().snapshot();
 
-    let (model, jobs) = place.desk(1);
+    let (model, jobs) = store.service(1);
     assert_eq!(
         jobs.resume(&|_| Some(jobs.clone())).await.unwrap(),
         Resumed::default()
@@ -93,17 +93,17 @@ async fn a_finished_job_is_found_by_the_next_desk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_had_not_begun_runs_after_a_restart_and_in_order() {
-    let place = place();
-    let (model, jobs) = place.desk(1);
-    let _holds = new(jobs.submit(named("first", "{}")).await);
+async fn queued_jobs_run_in_order_after_a_restart() {
+    let store = test_store();
+    let (model, jobs) = store.service(1);
+    let _running = expect_new(jobs.submit(named("first", "{}")).await);
     let _run = model.started().await;
     for name in ["a", "b", "c"] {
-        new(jobs.submit(named(name, "{}")).await);
+        expect_new(jobs.submit(named(name, "{}")).await);
     }
 
-    // As after a kill: the first desk is never heard of again.
-    let (model, jobs) = place.desk(1);
+    // As after a kill: the first service does nothing any more.
+    let (model, jobs) = store.service(1);
     let resumed = jobs.resume(&|_| Some(jobs.clone())).await.unwrap();
     assert_eq!(
         resumed,
@@ -132,36 +132,37 @@ async fn a_job_that_had_not_begun_runs_after_a_restart_and_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_somebody_has_from_before_a_restart_is_handed_over_once() {
-    let place = place();
-    // A face whose jobs wait in the line of the desk.
+async fn a_job_that_a_worker_holds_from_before_a_restart_is_handed_over_once() {
+    let store = test_store();
+    // An API whose jobs wait in the queue of the job service.
     let named = |name: &str| Submission {
         api: Api::Runpod,
         policies: Api::Runpod.policies(),
         ..named(name, "{}")
     };
-    let (model, jobs) = place.desk(1);
-    let _holds = new(jobs.submit(named("first")).await);
+    let (model, jobs) = store.service(1);
+    let _running = expect_new(jobs.submit(named("first")).await);
     model.started().await;
     for name in ["a", "b"] {
-        new(jobs.submit(named(name)).await);
+        expect_new(jobs.submit(named(name)).await);
     }
 
-    let (_, jobs) = place.desk(0);
+    let (_, jobs) = store.service(0);
     jobs.resume(&|_| Some(jobs.clone())).await.unwrap();
-    new(jobs.submit(named("here")).await);
+    expect_new(jobs.submit(named("here")).await);
     let elsewhere = FakeModel::without_streaming(1);
-    let Ok(Admitted::Now(seat)) = elsewhere.admit(&Account::ANONYMOUS, WaitPolicy::NoWait) else {
-        panic!("it has a slot")
+    let Ok(Admitted::Now(admission)) = elsewhere.admit(&Account::ANONYMOUS, WaitPolicy::NoWait)
+    else {
+        panic!("a slot is free")
     };
     jobs.hand_over(&id("b"), |began_at| {
-        assert_eq!(began_at, None, "nobody had begun it");
-        seat
+        assert_eq!(began_at, None, "the job had not begun");
+        admission
     });
     let run = elsewhere.started().await;
-    for other in ["b", "here", "nobody"] {
+    for other in ["b", "here", "unknown"] {
         jobs.hand_over(&id(other), |_| {
-            panic!("`{other}` does not wait, or is of this server")
+            panic!("`{other}` is not a waiting job of the previous run")
         });
     }
     run.send(Event::Ended(Outcome::Succeeded {
@@ -179,19 +180,19 @@ async fn a_job_that_somebody_has_from_before_a_restart_is_handed_over_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_orderly_end_leaves_what_waits_to_the_next() {
-    let place = place();
-    let (model, jobs) = place.desk(1);
-    let holds = new(jobs.submit(named("first", "{}")).await);
+async fn close_leaves_waiting_jobs_to_the_next_server() {
+    let store = test_store();
+    let (model, jobs) = store.service(1);
+    let running = expect_new(jobs.submit(named("first", "{}")).await);
     let run = model.started().await;
-    new(jobs.submit(named("waits", "{}")).await);
+    expect_new(jobs.submit(named("waits", "{}")).await);
 
     let closing = jobs.close(std::time::Duration::from_secs(30));
-    let ends = async { run.send(Event::Ended(Outcome::Succeeded { output: None })) };
-    let (in_time, ()) = tokio::join!(closing, ends);
-    assert!(in_time && holds.job().status() == Status::Succeeded);
+    let model_ends = async { run.send(Event::Ended(Outcome::Succeeded { output: None })) };
+    let (in_time, ()) = tokio::join!(closing, model_ends);
+    assert!(in_time && running.job().status() == Status::Succeeded);
 
-    let (model, jobs) = place.desk(1);
+    let (model, jobs) = store.service(1);
     assert_eq!(
         jobs.resume(&|_| Some(jobs.clone())).await.unwrap(),
         Resumed {
@@ -214,15 +215,15 @@ async fn an_orderly_end_leaves_what_waits_to_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_request_takes_the_id_of_one_that_is_over() {
-    let place = place();
-    let (model, jobs) = place.desk(1);
+async fn a_new_request_can_reuse_the_id_of_an_ended_job() {
+    let store = test_store();
+    let (model, jobs) = store.service(1);
     let post = || Submission {
         on_duplicate: OnDuplicateId::Refuse,
         ..named("a", "{}")
     };
     for output in ["1", "2"] {
-        let ticket = new(jobs.submit(post()).await);
+        let ticket = expect_new(jobs.submit(post()).await);
         assert_eq!(
             jobs.submit(post()).await.err(),
             Some(Refusal::IdInUse(id("a")))
@@ -232,34 +233,35 @@ async fn a_new_request_takes_the_id_of_one_that_is_over() {
         }));
         ticket.job().ended().await;
     }
-    let (_, jobs) = place.desk(1);
-    let kept = jobs
+    let (_, jobs) = store.service(1);
+    let stored = jobs
         .get(&Account::ANONYMOUS, &id("a"))
         .await
         .unwrap()
         .snapshot();
-    assert_eq!(kept.output.as_deref(), Some(&b"2"[..]));
+    assert_eq!(stored.output.as_deref(), Some(&b"2"[..]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_without_an_id_is_not_written_down() {
-    let place = place();
-    let (model, jobs) = place.desk(1);
-    let mut ticket = new(jobs
-        .submit(Submission {
+async fn a_job_with_a_waiting_caller_and_no_id_is_not_stored() {
+    let store = test_store();
+    let (model, jobs) = store.service(1);
+    let mut ticket = expect_new(
+        jobs.submit(Submission {
             response_mode: ResponseMode::Wait,
             ..submission("{}")
         })
-        .await);
-    let play = async {
+        .await,
+    );
+    let model_runs = async {
         model
             .started()
             .await
             .send(Event::Ended(Outcome::Succeeded { output: None }))
     };
-    tokio::join!(ticket.ended(), play);
+    tokio::join!(ticket.ended(), model_runs);
     assert_eq!(
-        place
+        store
             .store
             .get(&Account::ANONYMOUS, ticket.job().id())
             .await
@@ -269,20 +271,20 @@ async fn who_waits_without_an_id_is_not_written_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn data_is_removed_before_the_job_is_forgotten() {
-    let place = place();
+async fn data_is_removed_before_the_job_is_removed() {
+    let store = test_store();
     let model = FakeModel::without_streaming(1);
     let keep_data_for = Some(std::time::Duration::from_millis(1));
-    let jobs = desk_with(
+    let jobs = service_with(
         model.clone(),
-        Wishes {
-            store: Some(Arc::clone(&place.store)),
+        ServiceOptions {
+            store: Some(Arc::clone(&store.store)),
             keep_data_for,
-            ..Wishes::default()
+            ..ServiceOptions::default()
         },
     );
     jobs.resume(&|_| Some(jobs.clone())).await.unwrap();
-    new(jobs.submit(named("a", r#"{"x": 1}"#)).await);
+    expect_new(jobs.submit(named("a", r#"{"x": 1}"#)).await);
     model.started().await.send(Event::Ended(Outcome::Succeeded {
         output: Some(value("7")),
     }));
@@ -306,12 +308,12 @@ async fn data_is_removed_before_the_job_is_forgotten() {
             jobs.submit(named("a", r#"{"x": 1}"#)).await,
             Ok(Submitted::Ended(_))
         ),
-        "nothing to compare with"
+        "the input cannot be compared"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_cannot_be_written_down_is_stopped_and_was_never_there() {
+async fn a_job_that_cannot_be_stored_is_stopped_and_leaves_no_trace() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let options = SqliteOptions {
         max_size: Some(512 * 1024),
@@ -320,28 +322,28 @@ async fn a_job_that_cannot_be_written_down_is_stopped_and_was_never_there() {
     let store: Arc<dyn Store> =
         Arc::new(SqliteStore::open(folder.path(), &options).expect("a new store"));
     let model = FakeModel::without_streaming(8);
-    let jobs = desk_with(
+    let jobs = service_with(
         model.clone(),
-        Wishes {
+        ServiceOptions {
             store: Some(store),
             attempts: Some(3),
-            ..Wishes::default()
+            ..ServiceOptions::default()
         },
     );
-    let large = |letter: &str| Submission {
-        input: format!(r#"{{"x":"{}"}}"#, letter.repeat(400_000)).into(),
+    let large = |fill: &str| Submission {
+        input: format!(r#"{{"x":"{}"}}"#, fill.repeat(400_000)).into(),
         ..submission("{}")
     };
-    let ticket = new(jobs.submit(large("a")).await);
+    let ticket = expect_new(jobs.submit(large("a")).await);
     let run = model.started().await;
     assert_eq!(jobs.submit(large("b")).await.err(), Some(Refusal::NoSpace));
     let mut refused = model.started().await;
-    refused.cancel_was_asked().await;
+    refused.cancel_requested().await;
     refused.send(Event::Ended(Outcome::Canceled));
     assert_eq!(
         jobs.submit(large("c")).await.err(),
         Some(Refusal::NoSpace),
-        "the model does not begin with this one"
+        "the model does not start this job"
     );
     run.send(Event::Ended(Outcome::Succeeded {
         output: Some(value("7")),
@@ -351,30 +353,30 @@ async fn a_job_that_cannot_be_written_down_is_stopped_and_was_never_there() {
         (model.starts(), ticket.job().status()),
         (2, Status::Succeeded)
     );
-    model.slots_free(8).await;
+    model.wait_for_free_slots(8).await;
     while jobs.queue() != tidegate_service::QueueStatus::default() {
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_waits_for_a_job_that_is_left_to_the_next_server_is_not_kept() {
-    let place = place();
-    let (model, jobs) = place.desk(1);
+async fn a_caller_that_waits_for_a_job_of_the_next_server_gets_a_response_at_once() {
+    let store = test_store();
+    let (model, jobs) = store.service(1);
     let queued = |name| Submission {
         api: Api::Replicate,
         policies: Api::Replicate.policies(),
         ..named(name, "{}")
     };
-    let runs = new(jobs.submit(queued("runs")).await);
+    let runs = expect_new(jobs.submit(queued("runs")).await);
     let run = model.started().await;
-    let waits = Arc::clone(new(jobs.submit(queued("waits")).await).job());
-    let asks = async {
+    let waits = Arc::clone(expect_new(jobs.submit(queued("waits")).await).job());
+    let caller = async {
         jobs.ended_or_left(&waits).await;
-        // Only now: who waits is told at once, and not when the last job is over.
+        // Sent only now: a waiting caller returns at once, not when the last job ends.
         run.send(Event::Ended(Outcome::Succeeded { output: None }));
     };
-    let (in_time, ()) = tokio::join!(jobs.close(std::time::Duration::from_secs(30)), asks);
+    let (in_time, ()) = tokio::join!(jobs.close(std::time::Duration::from_secs(30)), caller);
     assert!(in_time);
     assert_eq!(
         (waits.status(), runs.job().status()),

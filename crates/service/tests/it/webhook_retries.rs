@@ -1,4 +1,4 @@
-//! What the desk does for receivers that do not answer. The clock is the test's; a connection to nobody
+//! Webhooks to receivers that do not respond. The clock is paused; a connection to a closed port
 //! fails at once.
 
 use std::sync::Arc;
@@ -15,30 +15,30 @@ use tidegate_service::{
 };
 use tokio::time::Instant;
 
-use crate::fake::{FakeModel, KEEP_FOR, Wishes, desk_with, submission};
+use crate::fake_model::{FakeModel, KEEP_FOR, ServiceOptions, service_with, submission};
 
-const NOBODY: &str = "http://me:hunter2@127.0.0.1:1/hook?hunter2";
+const CLOSED_PORT: &str = "http://me:hunter2@127.0.0.1:1/hook?hunter2";
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-fn open() -> Config {
+fn loopback_allowed() -> Config {
     Config {
-        networks: AllowedNetworks::parse("127.0.0.1").expect("it is an address"),
+        networks: AllowedNetworks::parse("127.0.0.1").expect("a valid address"),
         ..Config::default()
     }
 }
 
-/// Runs a job to its end that tells `NOBODY` how it ended.
-async fn ended(net: Config) -> JobService {
+/// Runs a job to its end whose webhook goes to `CLOSED_PORT`.
+async fn job_ended(net: Config) -> JobService {
     let model = FakeModel::without_streaming(1);
-    let jobs = desk_with(
+    let jobs = service_with(
         model.clone(),
-        Wishes {
+        ServiceOptions {
             net,
-            ..Wishes::default()
+            ..ServiceOptions::default()
         },
     );
     let webhook = Webhook {
-        url: Url::parse(NOBODY).expect("it is a URL"),
+        url: Url::parse(CLOSED_PORT).expect("a valid URL"),
         filter: EventFilter::only([WebhookEvent::Completed]),
         headers: HeaderMap::new(),
         updates: UpdatePolicy::EveryValue,
@@ -48,7 +48,7 @@ async fn ended(net: Config) -> JobService {
         renderer: WebhookRenderer::new(|_| Bytes::from_static(b"{}")),
     };
     jobs.submit(Submission {
-        id: Some(JobId::parse("mine").expect("it is an id")),
+        id: Some(JobId::parse("mine").expect("a valid id")),
         webhook: Some(Arc::new(webhook)),
         ..submission("{}")
     })
@@ -64,7 +64,7 @@ fn message(jobs: &JobService) -> Option<DeliveryRecord> {
         .pop()
 }
 
-async fn settled(jobs: &JobService) -> DeliveryRecord {
+async fn failed_delivery(jobs: &JobService) -> DeliveryRecord {
     loop {
         match message(jobs) {
             Some(record) if record.state == DeliveryState::Failed => return record,
@@ -74,13 +74,13 @@ async fn settled(jobs: &JobService) -> DeliveryRecord {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_is_told_again_for_a_day_with_growing_pauses() {
-    let jobs = ended(open()).await;
-    let begun = Instant::now();
-    let record = settled(&jobs).await;
-    let took = begun.elapsed();
-    assert!(took >= 24 * HOUR && took < 25 * HOUR, "{took:?}");
-    // About 14 to reach an hour, then one per hour.
+async fn the_last_webhook_is_retried_for_a_day_with_growing_pauses() {
+    let jobs = job_ended(loopback_allowed()).await;
+    let started = Instant::now();
+    let record = failed_delivery(&jobs).await;
+    let elapsed = started.elapsed();
+    assert!(elapsed >= 24 * HOUR && elapsed < 25 * HOUR, "{elapsed:?}");
+    // About 14 attempts until the pause is an hour, then one per hour.
     assert!(
         (30..=50).contains(&record.attempts.len()),
         "{}",
@@ -94,8 +94,8 @@ async fn the_end_is_told_again_for_a_day_with_growing_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_it_is_told_again_the_next_time_is_known() {
-    let jobs = ended(open()).await;
+async fn a_retrying_webhook_shows_its_next_attempt() {
+    let jobs = job_ended(loopback_allowed()).await;
     loop {
         match message(&jobs) {
             Some(record) if record.state == DeliveryState::Retrying => {
@@ -125,8 +125,8 @@ async fn while_it_is_told_again_the_next_time_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_address_that_is_not_called_is_not_tried_again() {
-    let record = settled(&ended(Config::default()).await).await;
+async fn a_webhook_to_a_forbidden_address_is_not_retried() {
+    let record = failed_delivery(&job_ended(Config::default()).await).await;
     assert_eq!(record.attempts.len(), 1);
     assert!(
         record
@@ -136,45 +136,45 @@ async fn an_address_that_is_not_called_is_not_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_closes_tries_once_more_and_does_not_wait_for_a_day() {
-    let jobs = ended(open()).await;
-    // Long enough to be in the pauses of an hour.
+async fn close_sends_pending_webhooks_once_more_and_does_not_wait_for_retries() {
+    let jobs = job_ended(loopback_allowed()).await;
+    // Long enough that the pauses are an hour.
     tokio::time::sleep(10 * HOUR).await;
     let before = message(&jobs).unwrap().attempts.len();
-    let begun = Instant::now();
+    let started = Instant::now();
     jobs.close(Duration::from_secs(60)).await;
     assert!(
-        begun.elapsed() < Duration::from_secs(90),
+        started.elapsed() < Duration::from_secs(90),
         "{:?}",
-        begun.elapsed()
+        started.elapsed()
     );
     assert!(message(&jobs).unwrap().attempts.len() > before);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_want_to_wait_has_it_sent_at_once() {
-    let jobs = ended(open()).await;
+async fn a_replayed_webhook_is_sent_at_once() {
+    let jobs = job_ended(loopback_allowed()).await;
     tokio::time::sleep(10 * HOUR).await;
     let before = message(&jobs).unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     jobs.replay_delivery(&before.id, None).await.unwrap();
     while message(&jobs).unwrap().attempts.len() == before.attempts.len() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(
-        begun.elapsed() < Duration::from_secs(60),
+        started.elapsed() < Duration::from_secs(60),
         "{:?}",
-        begun.elapsed()
+        started.elapsed()
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_is_known_to_its_account_and_only_while_its_job_is() {
-    let jobs = ended(Config::default()).await;
-    // Longer than the desk remembers.
-    let id = settled(&jobs).await.id;
+async fn a_message_can_be_replayed_by_its_account_while_its_job_exists() {
+    let jobs = job_ended(Config::default()).await;
+    let id = failed_delivery(&jobs).await.id;
+    // Longer than ended jobs are kept.
     tokio::time::sleep(2 * KEEP_FOR).await;
-    let other = Account::parse("other").expect("it is a name");
+    let other = Account::parse("other").expect("a valid account");
     assert!(matches!(
         jobs.replay_delivery(&id, Some(&other)).await,
         Err(ReplayError::Unknown(_))
@@ -191,8 +191,8 @@ async fn a_message_is_known_to_its_account_and_only_while_its_job_is() {
 
 #[tokio::test(start_paused = true)]
 async fn every_attempt_is_counted() {
-    let jobs = ended(open()).await;
-    let record = settled(&jobs).await;
+    let jobs = job_ended(loopback_allowed()).await;
+    let record = failed_delivery(&jobs).await;
     let count = |result| jobs.metrics().attempts.of(result).get();
     assert_eq!(count(AttemptResult::NoAnswer), record.attempts.len() as u64);
     assert_eq!(
@@ -202,8 +202,8 @@ async fn every_attempt_is_counted() {
         ),
         (0, 1)
     );
-    let refused = ended(Config::default()).await;
-    settled(&refused).await;
+    let refused = job_ended(Config::default()).await;
+    failed_delivery(&refused).await;
     assert_eq!(
         refused
             .metrics()

@@ -1,4 +1,4 @@
-//! A model that the test plays: it sees what was started and says what happens.
+//! A fake model: the test sees the jobs that were started and sends their events.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,14 +22,14 @@ use tidegate_service::{
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-/// How long the desk remembers: longer than any machine stands still.
+/// How long ended jobs are kept: longer than any pause of a busy machine.
 pub(crate) const KEEP_FOR: Duration = Duration::from_secs(60 * 60);
-/// How long a job may take, where that is bounded.
+/// The timeout of jobs in [`service_with_timeout`].
 pub(crate) const JOB_TIMEOUT: Duration = Duration::from_millis(30);
-/// What one job may give.
+/// The most bytes of output per job.
 pub(crate) const MAX_OUTPUT: usize = 1024 * 1024;
 
-/// A model whose jobs are played by the test.
+/// A model whose jobs are run by the test.
 #[derive(Clone)]
 pub(crate) struct FakeModel {
     slots: Arc<Semaphore>,
@@ -45,9 +45,9 @@ struct Runs {
     waiting: std::collections::VecDeque<Run>,
 }
 
-/// One job in the test's hands.
+/// One started job, run by the test.
 pub(crate) struct Run {
-    /// What the model got.
+    /// The work that the model received.
     pub(crate) work: Work,
     events: mpsc::UnboundedSender<Event>,
     canceled: CancellationToken,
@@ -55,14 +55,16 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn send(&self, event: Event) {
-        self.events.send(event).expect("the desk still listens");
+        self.events
+            .send(event)
+            .expect("the tracker receives events");
     }
 
-    pub(crate) async fn cancel_was_asked(&mut self) {
+    pub(crate) async fn cancel_requested(&mut self) {
         self.canceled.cancelled().await;
     }
 
-    pub(crate) fn is_cancel_asked(&self) -> bool {
+    pub(crate) fn is_cancel_requested(&self) -> bool {
         self.canceled.is_cancelled()
     }
 }
@@ -82,21 +84,21 @@ impl FakeModel {
         Self::new(slots, r#"{"components":{"schemas":{}},"paths":{}}"#)
     }
 
-    pub(crate) fn with_a_file() -> Self {
+    pub(crate) fn with_file_input() -> Self {
         Self::new(
             1,
             r#"{"components":{"schemas":{"Input":{"type":"object","properties":{"image":{"type":"string","format":"uri"}, "text":{"type":"string"}}}}},"paths":{}}"#,
         )
     }
 
-    /// The next job that the desk has started.
+    /// Waits for the next job that the service starts.
     pub(crate) async fn started(&self) -> Run {
         loop {
             let changed = self.changed.notified();
             if let Some(run) = self
                 .runs
                 .lock()
-                .expect("no test panics with it")
+                .expect("the lock is not poisoned")
                 .waiting
                 .pop_front()
             {
@@ -107,10 +109,10 @@ impl FakeModel {
     }
 
     pub(crate) fn starts(&self) -> usize {
-        self.runs.lock().expect("no test panics with it").started
+        self.runs.lock().expect("the lock is not poisoned").started
     }
 
-    /// Comes when the model was told to end.
+    /// Canceled when the model was stopped.
     pub(crate) fn stopped(&self) -> &CancellationToken {
         &self.stopped
     }
@@ -119,7 +121,7 @@ impl FakeModel {
         self.slots.available_permits()
     }
 
-    pub(crate) async fn slots_free(&self, count: u32) {
+    pub(crate) async fn wait_for_free_slots(&self, count: u32) {
         drop(self.slots.acquire_many(count).await);
     }
 }
@@ -128,7 +130,7 @@ impl FakeModel {
 impl Executor for FakeModel {
     fn admit(&self, _account: &Account, wait: WaitPolicy) -> Result<Admitted, Refusal> {
         if let Ok(permit) = Arc::clone(&self.slots).try_acquire_owned() {
-            return Ok(Admitted::Now(Box::new(Place {
+            return Ok(Admitted::Now(Box::new(FakeAdmission {
                 model: self.clone(),
                 permit,
             })));
@@ -137,8 +139,9 @@ impl Executor for FakeModel {
             return Err(Refusal::AtCapacity);
         }
         let model = self.clone();
-        // A semaphore queues a caller when its future is first polled. The runtime queues it in `admit`, so this polls
-        // once here; otherwise the order of jobs would depend on the order in which their tasks first run.
+        // A semaphore queues a caller when its future is first polled. The runtime queues it in
+        // `admit`, so this polls once here; otherwise the order of jobs would depend on the order
+        // in which their tasks first run.
         let mut acquire = Box::pin(Arc::clone(&self.slots).acquire_owned());
         let at_once = (&mut acquire).now_or_never();
         Ok(Admitted::Queued(Box::pin(async move {
@@ -147,7 +150,7 @@ impl Executor for FakeModel {
                 None => acquire.await,
             };
             let permit = permit.expect("the semaphore is never closed");
-            Ok(Box::new(Place { model, permit }) as Box<dyn Admission>)
+            Ok(Box::new(FakeAdmission { model, permit }) as Box<dyn Admission>)
         })))
     }
 
@@ -174,18 +177,18 @@ impl Executor for FakeModel {
     }
 }
 
-struct Place {
+struct FakeAdmission {
     model: FakeModel,
     permit: OwnedSemaphorePermit,
 }
 
 #[async_trait]
-impl Admission for Place {
+impl Admission for FakeAdmission {
     async fn start(self: Box<Self>, work: Work) -> Box<dyn Running> {
-        let (events, from_test) = mpsc::unbounded_channel();
+        let (events, receiver) = mpsc::unbounded_channel();
         let canceled = CancellationToken::new();
         {
-            let mut runs = self.model.runs.lock().expect("no test panics with it");
+            let mut runs = self.model.runs.lock().expect("the lock is not poisoned");
             runs.started += 1;
             runs.waiting.push_back(Run {
                 work,
@@ -194,27 +197,27 @@ impl Admission for Place {
             });
         }
         self.model.changed.notify_waiters();
-        Box::new(Played {
-            from_test,
+        Box::new(FakeRunning {
+            receiver,
             canceled,
             _permit: self.permit,
         })
     }
 }
 
-struct Played {
-    from_test: mpsc::UnboundedReceiver<Event>,
+struct FakeRunning {
+    receiver: mpsc::UnboundedReceiver<Event>,
     canceled: CancellationToken,
     _permit: OwnedSemaphorePermit,
 }
 
 #[async_trait]
-impl Running for Played {
+impl Running for FakeRunning {
     async fn next(&mut self) -> Event {
-        self.from_test
+        self.receiver
             .recv()
             .await
-            .expect("the test says how it ends")
+            .expect("the test sends the end of the job")
     }
 
     fn cancel(&mut self) {
@@ -222,55 +225,55 @@ impl Running for Played {
     }
 }
 
-/// A desk in front of a streaming model with this many slots.
-pub(crate) fn desk(slots: usize) -> (FakeModel, JobService) {
+/// A job service with a streaming model with this many slots.
+pub(crate) fn streaming_service(slots: usize) -> (FakeModel, JobService) {
     let streaming = r#"{"components":{"schemas":{}},"paths":{"/predictions":{"post":{"x-cog-streaming":true}}}}"#;
     let model = FakeModel::new(slots, streaming);
-    (model.clone(), service_of(model))
+    (model.clone(), service_for(model))
 }
 
-pub(crate) fn service_of(model: FakeModel) -> JobService {
-    desk_with(model, Wishes::default())
+pub(crate) fn service_for(model: FakeModel) -> JobService {
+    service_with(model, ServiceOptions::default())
 }
 
-/// A desk that lets no job take longer than [`JOB_TIMEOUT`].
-pub(crate) fn desk_with_timeout(model: FakeModel) -> JobService {
-    desk_with(
+/// A job service whose jobs time out after [`JOB_TIMEOUT`].
+pub(crate) fn service_with_timeout(model: FakeModel) -> JobService {
+    service_with(
         model,
-        Wishes {
+        ServiceOptions {
             job_timeout: Some(JOB_TIMEOUT),
-            ..Wishes::default()
+            ..ServiceOptions::default()
         },
     )
 }
 
-/// What is different about a desk.
+/// The options that tests set on a job service.
 #[derive(Default)]
-pub(crate) struct Wishes {
+pub(crate) struct ServiceOptions {
     pub(crate) job_timeout: Option<Duration>,
     pub(crate) net: tidegate_net::Config,
-    pub(crate) room: Option<u64>,
-    /// Where the files of jobs are.
+    pub(crate) free_space: Option<u64>,
+    /// The folder with the files of jobs.
     pub(crate) scratch: Option<PathBuf>,
     pub(crate) store: Option<Arc<dyn Store>>,
     pub(crate) keep_data_for: Option<Duration>,
-    /// What the inputs of those who wait may take; everything if it is not said.
+    /// The limit on the inputs of waiting jobs in memory; unlimited if absent.
     pub(crate) waiting_memory: Option<usize>,
-    /// Jobs that were lost fail, unless they may be tried this often.
+    /// The number of attempts of lost jobs; without it they fail.
     pub(crate) attempts: Option<u32>,
 }
 
-pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> JobService {
-    let Wishes {
+pub(crate) fn service_with(model: FakeModel, options: ServiceOptions) -> JobService {
+    let ServiceOptions {
         job_timeout,
         net,
-        room,
+        free_space,
         scratch,
         store,
         keep_data_for,
         waiting_memory,
         attempts,
-    } = wishes;
+    } = options;
     let net = Arc::new(Client::new(net));
     let deps = Deps {
         files: Files {
@@ -281,7 +284,7 @@ pub(crate) fn desk_with(model: FakeModel, wishes: Wishes) -> JobService {
         },
         net,
         scratch: Arc::new(move || scratch.clone().unwrap_or_else(|| "/nonexistent".into())),
-        free_space: Arc::new(move || room),
+        free_space: Arc::new(move || free_space),
         spill_above: 1024 * 1024,
         queue: Arc::new(MemoryQueue::default()),
         store,
@@ -338,8 +341,8 @@ pub(crate) fn value(json: &'static str) -> OutputValue {
     }
 }
 
-/// Lets every other task run until nothing is left to do: the tests have one thread, so a few rounds are enough.
-pub(crate) async fn settled() {
+/// Lets every other task run until all wait. The tests have one thread, so a few rounds are enough.
+pub(crate) async fn yield_to_all_tasks() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! Jobs that wait in a line: who is next, who leaves it early, and what becomes of those whose task is lost.
+//! Queued jobs: their order, cancels and deadlines, and jobs whose task is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use tidegate_core::record::{Api, Target};
 use tidegate_core::{Account, Event, JobId, Outcome, Status};
 use tidegate_service::{Job, JobService, ModelRegistry, ServedVersion, Submission};
 
-use crate::fake::{FakeModel, Run, Wishes, desk_with, submission, value};
-use crate::new;
+use crate::expect_new;
+use crate::fake_model::{FakeModel, Run, ServiceOptions, service_with, submission, value};
 
 fn account(name: &str) -> Account {
-    Account::parse(name).expect("a name")
+    Account::parse(name).expect("a valid account")
 }
 
 fn id(text: &str) -> JobId {
-    JobId::parse(text).expect("an id")
+    JobId::parse(text).expect("a valid id")
 }
 
-/// A job of somebody, by an API that has a queue.
+/// A job of this account, by an API that has a queue.
 fn job(owner: &str, name: &str) -> Submission {
     Submission {
         account: account(owner),
@@ -32,7 +32,7 @@ fn job(owner: &str, name: &str) -> Submission {
 }
 
 async fn submitted(jobs: &JobService, submission: Submission) -> Arc<Job> {
-    Arc::clone(new(jobs.submit(submission).await).job())
+    Arc::clone(expect_new(jobs.submit(submission).await).job())
 }
 
 fn succeed(run: &Run) {
@@ -41,7 +41,7 @@ fn succeed(run: &Run) {
     }));
 }
 
-/// The models of a server that has this one only.
+/// A registry with this one model.
 fn models(jobs: &JobService) -> ModelRegistry {
     let models = ModelRegistry::new(jobs.clone());
     let version = ServedVersion {
@@ -55,9 +55,9 @@ fn models(jobs: &JobService) -> ModelRegistry {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn accounts_take_turns_and_each_is_first_come_first_served() {
+async fn accounts_alternate_and_each_is_first_in_first_out() {
     let model = FakeModel::without_streaming(1);
-    let jobs = desk_with(model.clone(), Wishes::default());
+    let jobs = service_with(model.clone(), ServiceOptions::default());
     let mut all = vec![submitted(&jobs, job("large", "first")).await];
     let mut run = model.started().await;
     for n in 0..4 {
@@ -70,7 +70,7 @@ async fn accounts_take_turns_and_each_is_first_come_first_served() {
     for _ in 1..all.len() {
         succeed(&run);
         run = model.started().await;
-        // The slot is free before anybody can see the end of the one before.
+        // The slot is free before the end of the previous job is visible.
         order.push(loop {
             let running: Vec<_> = all
                 .iter()
@@ -91,9 +91,9 @@ async fn accounts_take_turns_and_each_is_first_come_first_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_is_canceled_at_once_and_the_next_has_its_turn() {
+async fn a_waiting_job_is_canceled_at_once_and_the_next_one_runs() {
     let model = FakeModel::without_streaming(1);
-    let jobs = desk_with(model.clone(), Wishes::default());
+    let jobs = service_with(model.clone(), ServiceOptions::default());
     submitted(&jobs, job("ann", "first")).await;
     let run = model.started().await;
     let waits = submitted(&jobs, job("ann", "waits")).await;
@@ -106,7 +106,7 @@ async fn who_waits_is_canceled_at_once_and_the_next_has_its_turn() {
     );
     assert!(
         !jobs.cancel(&account("ann"), &id("waits")).await,
-        "it is over"
+        "the job has ended"
     );
     succeed(&run);
     succeed(&model.started().await);
@@ -115,9 +115,9 @@ async fn who_waits_is_canceled_at_once_and_the_next_has_its_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deadline_ends_who_waits() {
+async fn a_waiting_job_is_aborted_at_its_deadline() {
     let model = FakeModel::without_streaming(1);
-    let jobs = desk_with(model.clone(), Wishes::default());
+    let jobs = service_with(model.clone(), ServiceOptions::default());
     let models = models(&jobs);
     submitted(&jobs, job("ann", "first")).await;
     let _run = model.started().await;
@@ -129,39 +129,39 @@ async fn a_deadline_ends_who_waits() {
         },
     )
     .await;
-    let rules = tidegate_queue::upkeep::UpkeepConfig::default();
+    let config = tidegate_queue::upkeep::UpkeepConfig::default();
     let upkeep = tidegate_queue::upkeep::run(
         models.queue(),
         Arc::new(models.clone()),
         Consumer::new("test"),
-        rules,
+        config,
     );
     tokio::select! {
         () = late.ended() => {}
-        () = upkeep => unreachable!("it runs for ever"),
+        () = upkeep => unreachable!("upkeep does not return"),
     }
     assert_eq!((late.status(), model.starts()), (Status::Aborted, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_without_a_store_is_finished_before_the_end() {
+async fn without_a_store_close_finishes_waiting_jobs() {
     let model = FakeModel::without_streaming(1);
-    let jobs = desk_with(model.clone(), Wishes::default());
+    let jobs = service_with(model.clone(), ServiceOptions::default());
     submitted(&jobs, job("ann", "first")).await;
     let run = model.started().await;
     let waits = submitted(&jobs, job("ann", "waits")).await;
-    let plays = async {
+    let model_runs = async {
         succeed(&run);
         succeed(&model.started().await);
     };
-    let (in_time, ()) = tokio::join!(jobs.close(Duration::from_secs(30)), plays);
+    let (in_time, ()) = tokio::join!(jobs.close(Duration::from_secs(30)), model_runs);
     assert!(in_time && waits.status() == Status::Succeeded);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_whose_task_is_lost_fails_and_whoever_waits_for_it_is_told() {
+async fn a_job_whose_task_is_lost_fails_and_its_waiters_are_notified() {
     let model = FakeModel::without_streaming(1);
-    let jobs = desk_with(model.clone(), Wishes::default());
+    let jobs = service_with(model.clone(), ServiceOptions::default());
     let models = models(&jobs);
     let lost = submitted(&jobs, job("ann", "lost")).await;
     let _run = model.started().await;
@@ -189,12 +189,12 @@ async fn a_job_whose_task_is_lost_fails_and_whoever_waits_for_it_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_that_was_replaced_works_off_its_line() {
-    let (old, new_one) = (
+async fn a_replaced_version_finishes_its_queue() {
+    let (old, new_model) = (
         FakeModel::without_streaming(1),
         FakeModel::without_streaming(1),
     );
-    let jobs = desk_with(old.clone(), Wishes::default());
+    let jobs = service_with(old.clone(), ServiceOptions::default());
     let models = models(&jobs);
     submitted(&jobs, job("ann", "runs")).await;
     let run = old.started().await;
@@ -203,7 +203,7 @@ async fn a_version_that_was_replaced_works_off_its_line() {
         version: "1".repeat(64),
         ..jobs.target().clone()
     };
-    let next = jobs.for_version(Arc::new(new_one.clone()), target);
+    let next = jobs.for_version(Arc::new(new_model.clone()), target);
     models.offer(ServedVersion {
         jobs: next.clone(),
         created_at: Timestamp::now(),
@@ -211,23 +211,23 @@ async fn a_version_that_was_replaced_works_off_its_line() {
         folder: "/nonexistent".into(),
     });
     submitted(&next, job("ann", "newer")).await;
-    succeed(&new_one.started().await);
+    succeed(&new_model.started().await);
     succeed(&run);
     succeed(&old.started().await);
     waits.ended().await;
     assert_eq!(
-        (old.starts(), new_one.starts(), waits.status()),
+        (old.starts(), new_model.starts(), waits.status()),
         (2, 1, Status::Succeeded)
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_model_does_not_begin_with_who_is_too_late() {
+async fn the_model_does_not_start_a_job_after_its_deadline() {
     let model = FakeModel::without_streaming(1);
-    let jobs = desk_with(model.clone(), Wishes::default());
+    let jobs = service_with(model.clone(), ServiceOptions::default());
     submitted(&jobs, job("ann", "first")).await;
     let run = model.started().await;
-    // Nobody looks after deadlines here.
+    // Upkeep does not run here: only the director checks the deadline.
     let late = submitted(
         &jobs,
         Submission {
@@ -254,12 +254,12 @@ async fn the_model_does_not_begin_with_who_is_too_late() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_desk_that_comes_back_under_the_same_name_has_its_own_line() {
+async fn a_model_that_is_served_again_has_its_own_queue() {
     let (old, again) = (
         FakeModel::without_streaming(1),
         FakeModel::without_streaming(1),
     );
-    let jobs = desk_with(old.clone(), Wishes::default());
+    let jobs = service_with(old.clone(), ServiceOptions::default());
     let models = models(&jobs);
     submitted(&jobs, job("ann", "runs")).await;
     let run = old.started().await;

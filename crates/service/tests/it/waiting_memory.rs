@@ -1,4 +1,5 @@
-//! What those who wait take of the memory: beyond it they wait in the store, and nobody can tell the difference.
+//! The memory limit on the inputs of waiting jobs: above it inputs are evicted to the store, which
+//! clients do not notice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +15,16 @@ use tidegate_service::{
     WebhookRenderer,
 };
 
-use crate::fake::{FakeModel, Run, Wishes, desk_with, submission, value};
-use crate::gate::Gate;
-use crate::new;
+use crate::expect_new;
+use crate::fake_model::{FakeModel, Run, ServiceOptions, service_with, submission, value};
+use crate::faulty_store::FaultyStore;
 
-/// Room for two of the inputs below, and not for three.
+/// Enough for two of the inputs below, and not for three.
 const MEMORY: usize = 10_000;
 const COUNT: usize = 6;
 
 fn id(number: usize) -> JobId {
-    JobId::parse(&format!("job-{number}")).expect("an id")
+    JobId::parse(&format!("job-{number}")).expect("a valid id")
 }
 
 fn input(number: usize) -> String {
@@ -41,29 +42,31 @@ fn job(number: usize) -> Submission {
     }
 }
 
-fn desk(store: Option<Arc<dyn Store>>) -> (FakeModel, JobService) {
+fn service(store: Option<Arc<dyn Store>>) -> (FakeModel, JobService) {
     let model = FakeModel::without_streaming(1);
     (
         model.clone(),
-        desk_with(
+        service_with(
             model,
-            Wishes {
+            ServiceOptions {
                 store,
                 waiting_memory: Some(MEMORY),
-                ..Wishes::default()
+                ..ServiceOptions::default()
             },
         ),
     )
 }
 
-/// A desk whose only slot is taken by job 0, and which others wait for.
-async fn with_a_line(gate: &Arc<Gate>) -> (FakeModel, JobService, Run, Vec<Arc<Job>>) {
-    let (model, jobs) = desk(Some(Arc::<Gate>::clone(gate)));
-    new(jobs.submit(job(0)).await);
+/// A job service whose only slot runs job 0; the other jobs wait.
+async fn service_with_queue(
+    store: &Arc<FaultyStore>,
+) -> (FakeModel, JobService, Run, Vec<Arc<Job>>) {
+    let (model, jobs) = service(Some(Arc::<FaultyStore>::clone(store)));
+    expect_new(jobs.submit(job(0)).await);
     let run = model.started().await;
     let mut waiting = Vec::new();
     for number in 1..COUNT {
-        waiting.push(Arc::clone(new(jobs.submit(job(number)).await).job()));
+        waiting.push(Arc::clone(expect_new(jobs.submit(job(number)).await).job()));
     }
     (model, jobs, run, waiting)
 }
@@ -75,47 +78,47 @@ fn succeed(run: &Run) {
 }
 
 /// The jobs whose inputs are not in memory.
-fn away(jobs: &JobService) -> Vec<usize> {
-    let is_away = |number: &usize| {
+fn evicted_inputs(jobs: &JobService) -> Vec<usize> {
+    let is_evicted = |number: &usize| {
         jobs.get_in_memory(&Account::ANONYMOUS, &id(*number))
             .is_some_and(|job| job.snapshot().input == "{}")
     };
-    (0..COUNT).filter(is_away).collect()
+    (0..COUNT).filter(is_evicted).collect()
 }
 
-async fn shown(jobs: &JobService, number: usize) -> String {
+async fn input_shown(jobs: &JobService, number: usize) -> String {
     let job = jobs
         .get(&Account::ANONYMOUS, &id(number))
         .await
-        .expect("it is known")
+        .expect("the job exists")
         .snapshot();
-    String::from_utf8(job.input.to_vec()).expect("it is text")
+    String::from_utf8(job.input.to_vec()).expect("the input is UTF-8")
 }
 
-/// Lets the model work off the line, and compares what it gets.
-async fn work_off(model: &FakeModel, jobs: &JobService, numbers: impl Iterator<Item = usize>) {
+/// Lets the model run the queued jobs, and compares their inputs.
+async fn run_queue(model: &FakeModel, jobs: &JobService, numbers: impl Iterator<Item = usize>) {
     for number in numbers {
         let run = model.started().await;
         assert_eq!(
             (run.work.id.clone(), &run.work.input),
             (id(number), &input(number).into())
         );
-        assert_eq!(shown(jobs, number).await, input(number));
+        assert_eq!(input_shown(jobs, number).await, input(number));
         succeed(&run);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_do_not_fit_wait_in_the_store_and_are_served_in_order() {
-    let (model, jobs, run, waiting) = with_a_line(&Gate::new()).await;
-    assert_eq!(away(&jobs), [3, 4, 5]);
+async fn jobs_that_exceed_the_memory_wait_in_the_store_and_run_in_order() {
+    let (model, jobs, run, waiting) = service_with_queue(&FaultyStore::new()).await;
+    assert_eq!(evicted_inputs(&jobs), [3, 4, 5]);
     for (number, job) in (1..COUNT).zip(&waiting) {
         assert_eq!(
             job.snapshot().input,
             input(number),
-            "who made it can see it"
+            "the handle of the submitter has the input"
         );
-        assert_eq!(shown(&jobs, number).await, input(number));
+        assert_eq!(input_shown(&jobs, number).await, input(number));
     }
     let query = JobQuery {
         account: Account::ANONYMOUS,
@@ -134,7 +137,7 @@ async fn those_who_do_not_fit_wait_in_the_store_and_are_served_in_order() {
             .eq((0..COUNT).map(input))
     );
     succeed(&run);
-    work_off(&model, &jobs, 1..COUNT).await;
+    run_queue(&model, &jobs, 1..COUNT).await;
     for job in &waiting {
         job.ended().await;
     }
@@ -142,57 +145,58 @@ async fn those_who_do_not_fit_wait_in_the_store_and_are_served_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_given_back_is_given_again() {
-    let (model, jobs, run, _) = with_a_line(&Gate::new()).await;
+async fn memory_of_a_started_job_is_used_for_the_next_one() {
+    let (model, jobs, run, _) = service_with_queue(&FaultyStore::new()).await;
     succeed(&run);
     let run = model.started().await;
-    new(jobs
-        .submit(Submission {
+    expect_new(
+        jobs.submit(Submission {
             id: Some(id(100)),
             ..job(9)
         })
-        .await);
-    assert_eq!(away(&jobs), [3, 4, 5]);
+        .await,
+    );
+    assert_eq!(evicted_inputs(&jobs), [3, 4, 5]);
     assert_ne!(
         jobs.get_in_memory(&Account::ANONYMOUS, &id(100))
-            .expect("it waits")
+            .expect("the job waits")
             .snapshot()
             .input,
         "{}",
-        "the first has left"
+        "the first job has started and released its memory"
     );
     succeed(&run);
-    work_off(&model, &jobs, 2..COUNT).await;
+    run_queue(&model, &jobs, 2..COUNT).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_in_the_store_can_be_canceled_and_asked_for_again() {
-    let (model, jobs, run, waiting) = with_a_line(&Gate::new()).await;
+async fn a_job_with_an_evicted_input_can_be_canceled_and_read() {
+    let (model, jobs, run, waiting) = service_with_queue(&FaultyStore::new()).await;
     let same = match jobs.submit(job(4)).await {
         Ok(tidegate_service::Submitted::Running(job)) => job.snapshot().input,
-        Ok(_) | Err(_) => panic!("it waits"),
+        Ok(_) | Err(_) => panic!("the job waits"),
     };
     assert_eq!(same, input(4));
     assert!(jobs.cancel(&Account::ANONYMOUS, &id(4)).await);
     waiting[3].ended().await;
     assert_eq!(
-        (waiting[3].status(), shown(&jobs, 4).await),
+        (waiting[3].status(), input_shown(&jobs, 4).await),
         (Status::Canceled, input(4))
     );
     succeed(&run);
-    work_off(&model, &jobs, [1, 2, 3, 5].into_iter()).await;
+    run_queue(&model, &jobs, [1, 2, 3, 5].into_iter()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_restart_no_more_is_in_memory_than_before() {
-    let gate = Gate::new();
-    // As after a kill: this desk is never heard of again.
-    let _before = with_a_line(&gate).await;
-    let (model, jobs) = desk(Some(gate));
+async fn resumed_jobs_respect_the_memory_limit() {
+    let store = FaultyStore::new();
+    // As after a kill: this service does nothing any more.
+    let _before = service_with_queue(&store).await;
+    let (model, jobs) = service(Some(store));
     let resumed = jobs
         .resume(&|_| Some(jobs.clone()))
         .await
-        .expect("the store is fine");
+        .expect("the store works");
     assert_eq!(
         resumed,
         Resumed {
@@ -201,33 +205,33 @@ async fn after_a_restart_no_more_is_in_memory_than_before() {
             messages: 0
         }
     );
-    // The first may have its turn already.
+    // The first job may have started already.
     assert!(
-        matches!(away(&jobs)[..], [4, 5] | [3, 4, 5]),
+        matches!(evicted_inputs(&jobs)[..], [4, 5] | [3, 4, 5]),
         "{:?}",
-        away(&jobs)
+        evicted_inputs(&jobs)
     );
-    work_off(&model, &jobs, 1..COUNT).await;
+    run_queue(&model, &jobs, 1..COUNT).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_cannot_be_read_for_a_moment_only_delays() {
-    let gate = Gate::new();
-    let (model, jobs, run, waiting) = with_a_line(&gate).await;
+async fn a_temporary_read_failure_of_the_store_only_delays_jobs() {
+    let store = FaultyStore::new();
+    let (model, jobs, run, waiting) = service_with_queue(&store).await;
     for number in 1..4 {
         assert!(jobs.cancel(&Account::ANONYMOUS, &id(number)).await);
         waiting[number - 1].ended().await;
     }
-    gate.break_reading(2);
+    store.fail_reads(2);
     succeed(&run);
-    work_off(&model, &jobs, 4..COUNT).await;
+    run_queue(&model, &jobs, 4..COUNT).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_read_any_more_has_failed() {
-    let gate = Gate::new();
-    let (model, jobs, run, waiting) = with_a_line(&gate).await;
-    gate.spoil();
+async fn a_job_whose_input_cannot_be_read_fails() {
+    let store = FaultyStore::new();
+    let (model, jobs, run, waiting) = service_with_queue(&store).await;
+    store.corrupt_reads();
     succeed(&run);
     for _ in 0..2 {
         succeed(&model.started().await);
@@ -241,68 +245,66 @@ async fn what_cannot_be_read_any_more_has_failed() {
                 .is_some_and(|error| error.contains("failed to read the input of the job"))
         );
     }
-    assert!(
-        jobs.close(Duration::from_secs(30)).await,
-        "no place is lost"
-    );
+    assert!(jobs.close(Duration::from_secs(30)).await, "no slot is lost");
     assert_eq!(model.free_slots(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreadable_job_whose_end_is_rejected_is_left_to_the_next_server() {
-    let gate = Gate::new();
-    let (model, jobs, run, waiting) = with_a_line(&gate).await;
+    let store = FaultyStore::new();
+    let (model, jobs, run, waiting) = service_with_queue(&store).await;
     let evicted = &waiting[2];
-    gate.reject_end(id(3));
-    gate.spoil();
+    store.reject_end(id(3));
+    store.corrupt_reads();
     succeed(&run);
     for _ in 0..2 {
         succeed(&model.started().await);
     }
-    gate.end_rejected().await;
+    store.end_rejected().await;
     assert!(jobs.close(Duration::from_secs(30)).await, "no slot is lost");
     assert!(!evicted.status().is_terminal(), "{:?}", evicted.status());
-    assert_eq!(gate.record(&id(3)).await.status, Status::Queued);
+    assert_eq!(store.record(&id(3)).await.status, Status::Queued);
     assert!(jobs.get_in_memory(&Account::ANONYMOUS, &id(3)).is_none());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unreadable_job_that_another_server_has_ended_shows_that_end() {
-    let gate = Gate::new();
-    let (model, jobs, run, waiting) = with_a_line(&gate).await;
-    gate.cancel_elsewhere(&id(3)).await;
-    gate.spoil();
+async fn an_unreadable_job_that_another_server_ended_shows_that_end() {
+    let store = FaultyStore::new();
+    let (model, jobs, run, waiting) = service_with_queue(&store).await;
+    store.cancel_elsewhere(&id(3)).await;
+    store.corrupt_reads();
     succeed(&run);
     for _ in 0..2 {
         succeed(&model.started().await);
     }
     waiting[2].ended().await;
-    gate.restore();
+    store.restore_reads();
     let found = jobs
         .get(&Account::ANONYMOUS, &id(3))
         .await
-        .expect("it is recorded");
+        .expect("the job is recorded");
     assert_eq!(found.status(), Status::Canceled);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_store_no_more_are_taken_than_fit() {
-    let (model, jobs) = desk(None);
-    new(jobs.submit(job(0)).await);
+async fn without_a_store_jobs_that_exceed_the_memory_are_refused() {
+    let (model, jobs) = service(None);
+    expect_new(jobs.submit(job(0)).await);
     let run = model.started().await;
     for number in [1, 2] {
-        new(jobs.submit(job(number)).await);
+        expect_new(jobs.submit(job(number)).await);
     }
     assert_eq!(jobs.submit(job(3)).await.err(), Some(Refusal::AtCapacity));
-    new(jobs
-        .submit(Submission {
+    expect_new(
+        jobs.submit(Submission {
             input: "{}".into(),
             ..job(4)
         })
-        .await);
+        .await,
+    );
     succeed(&run);
     let run = model.started().await;
-    new(jobs.submit(job(5)).await);
+    expect_new(jobs.submit(job(5)).await);
     succeed(&run);
     for number in [2, 4, 5] {
         let run = model.started().await;
@@ -312,31 +314,31 @@ async fn without_a_store_no_more_are_taken_than_fit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_that_is_to_be_told_is_told_after_a_restart_however_much_it_is() {
-    let gate = Gate::new();
-    // Nobody is there, and that is tried again for a day.
+async fn all_pending_webhooks_are_resumed_after_a_restart() {
+    let store = FaultyStore::new();
+    // No receiver listens there, so the webhooks are retried for a day.
     let open = || tidegate_net::Config {
-        networks: AllowedNetworks::parse("127.0.0.1").expect("an address"),
+        networks: AllowedNetworks::parse("127.0.0.1").expect("a valid address"),
         ..Default::default()
     };
-    let desk = || {
+    let service = || {
         let model = FakeModel::without_streaming(1);
         (
             model.clone(),
-            desk_with(
+            service_with(
                 model,
-                Wishes {
-                    store: Some(Arc::<Gate>::clone(&gate)),
+                ServiceOptions {
+                    store: Some(Arc::<FaultyStore>::clone(&store)),
                     net: open(),
-                    ..Wishes::default()
+                    ..ServiceOptions::default()
                 },
             ),
         )
     };
-    let (model, jobs) = desk();
-    // More than the store gives in one answer.
+    let (model, jobs) = service();
+    // The bodies together are larger than one page of the store.
     let webhook = Arc::new(Webhook {
-        url: Url::parse("http://127.0.0.1:1/nobody").expect("it is a URL"),
+        url: Url::parse("http://127.0.0.1:1/hook").expect("a valid URL"),
         filter: EventFilter::only([WebhookEvent::Completed]),
         headers: HeaderMap::new(),
         updates: UpdatePolicy::EveryValue,
@@ -346,20 +348,21 @@ async fn all_that_is_to_be_told_is_told_after_a_restart_however_much_it_is() {
         renderer: WebhookRenderer::new(|_| vec![b'x'; 9 << 20].into()),
     });
     for number in 0..3 {
-        let ticket = new(jobs
-            .submit(Submission {
+        let ticket = expect_new(
+            jobs.submit(Submission {
                 webhook: Some(Arc::clone(&webhook)),
                 ..job(number)
             })
-            .await);
+            .await,
+        );
         succeed(&model.started().await);
         ticket.job().ended().await;
     }
-    let (_, jobs) = desk();
+    let (_, jobs) = service();
     let resumed = jobs
         .resume(&|_| Some(jobs.clone()))
         .await
-        .expect("the store is fine");
+        .expect("the store works");
     assert_eq!(
         resumed,
         Resumed {

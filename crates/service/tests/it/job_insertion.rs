@@ -1,4 +1,4 @@
-//! What may happen while a job is being written down: its model is replaced, or the store does not take it.
+//! Events while a job is being stored: its version is replaced, or the store fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use tidegate_core::record::{Api, Target};
 use tidegate_core::{Event, JobId, Outcome, Refusal, Status};
 use tidegate_service::{Job, JobService, ModelRegistry, ServedVersion, Submission};
 
-use crate::fake::{FakeModel, Run, Wishes, desk_with, submission, value};
-use crate::gate::Gate;
-use crate::new;
+use crate::expect_new;
+use crate::fake_model::{FakeModel, Run, ServiceOptions, service_with, submission, value};
+use crate::faulty_store::FaultyStore;
 
-/// Far longer than a version that was replaced still takes jobs.
-const LONG_AFTER: Duration = Duration::from_secs(60);
+/// Far longer than a replaced version still accepts jobs.
+const AFTER_GRACE: Duration = Duration::from_secs(60);
 
 fn job() -> Submission {
     Submission {
@@ -25,7 +25,7 @@ fn job() -> Submission {
 
 fn named(name: &str) -> Submission {
     Submission {
-        id: Some(JobId::parse(name).expect("an id")),
+        id: Some(JobId::parse(name).expect("a valid id")),
         ..job()
     }
 }
@@ -45,30 +45,30 @@ fn succeed(run: &Run) {
     }));
 }
 
-/// A model with one slot that is about to be replaced.
-struct Replaced {
-    gate: Arc<Gate>,
+/// A model with one slot whose version is about to be replaced.
+struct ReplacedVersion {
+    store: Arc<FaultyStore>,
     old: FakeModel,
     jobs: JobService,
     newer: FakeModel,
     models: ModelRegistry,
 }
 
-impl Replaced {
+impl ReplacedVersion {
     fn new() -> Self {
-        let (gate, old) = (Gate::new(), FakeModel::without_streaming(1));
-        let jobs = desk_with(
+        let (store, old) = (FaultyStore::new(), FakeModel::without_streaming(1));
+        let jobs = service_with(
             old.clone(),
-            Wishes {
-                store: Some(Arc::<Gate>::clone(&gate)),
+            ServiceOptions {
+                store: Some(Arc::<FaultyStore>::clone(&store)),
                 attempts: Some(3),
-                ..Wishes::default()
+                ..ServiceOptions::default()
             },
         );
         let models = ModelRegistry::new(jobs.clone());
         models.offer(version(&jobs));
         Self {
-            gate,
+            store,
             old,
             jobs,
             newer: FakeModel::without_streaming(1),
@@ -76,11 +76,12 @@ impl Replaced {
         }
     }
 
-    /// Submits a job and has the version replaced before it is written down; `came` are to be written down then.
-    async fn meanwhile(&self, submission: Submission, came: usize) -> Arc<Job> {
-        self.gate.hold();
-        let replaces = async {
-            self.gate.came(came).await;
+    /// Submits a job and replaces the version before the job is stored. `inserts` is the number of
+    /// inserts that the store has received by then.
+    async fn submit_while_replaced(&self, submission: Submission, inserts: usize) -> Arc<Job> {
+        self.store.hold_inserts();
+        let replace = async {
+            self.store.wait_for_inserts(inserts).await;
             let target = Target {
                 version: "1".repeat(64),
                 ..self.jobs.target().clone()
@@ -88,20 +89,20 @@ impl Replaced {
             self.models.offer(version(
                 &self.jobs.for_version(Arc::new(self.newer.clone()), target),
             ));
-            // The clock is the test's: this takes no time.
-            tokio::time::sleep(LONG_AFTER).await;
+            // The clock is paused: this takes no time.
+            tokio::time::sleep(AFTER_GRACE).await;
             assert!(
                 !self.old.stopped().is_cancelled(),
-                "somebody still brings it a job"
+                "a job is still being submitted"
             );
-            self.gate.let_in();
+            self.store.release_inserts();
         };
-        let (submitted, ()) = tokio::join!(self.jobs.submit(submission), replaces);
-        Arc::clone(new(submitted).job())
+        let (submitted, ()) = tokio::join!(self.jobs.submit(submission), replace);
+        Arc::clone(expect_new(submitted).job())
     }
 
-    /// The job is over, and the version that was replaced ends, and not before.
-    async fn is_over(&self, job: &Job) {
+    /// Waits until the job has succeeded and the replaced version has stopped.
+    async fn wait_for_end(&self, job: &Job) {
         job.ended().await;
         self.old.stopped().cancelled().await;
         assert_eq!((job.status(), self.newer.starts()), (Status::Succeeded, 0));
@@ -109,60 +110,60 @@ impl Replaced {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_waits_runs_once_if_its_version_is_replaced_while_it_is_written_down() {
-    let replaced = Replaced::new();
-    let first = Arc::clone(new(replaced.jobs.submit(named("first")).await).job());
+async fn a_waiting_job_runs_once_if_its_version_is_replaced_while_it_is_stored() {
+    let replaced = ReplacedVersion::new();
+    let first = Arc::clone(expect_new(replaced.jobs.submit(named("first")).await).job());
     let run = replaced.old.started().await;
-    let waits = replaced.meanwhile(named("waits"), 2).await;
+    let waits = replaced.submit_while_replaced(named("waits"), 2).await;
     succeed(&run);
     first.ended().await;
     succeed(&replaced.old.started().await);
-    replaced.is_over(&waits).await;
+    replaced.wait_for_end(&waits).await;
     assert_eq!(replaced.old.starts(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_has_begun_runs_once_if_its_version_is_replaced_while_it_is_written_down() {
-    let replaced = Replaced::new();
-    let begun = replaced.meanwhile(job(), 1).await;
+async fn a_running_job_runs_once_if_its_version_is_replaced_while_it_is_stored() {
+    let replaced = ReplacedVersion::new();
+    let begun = replaced.submit_while_replaced(job(), 1).await;
     succeed(&replaced.old.started().await);
-    replaced.is_over(&begun).await;
+    replaced.wait_for_end(&begun).await;
     assert_eq!(replaced.old.starts(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_files_of_a_job_that_began_and_was_then_refused_are_removed() {
-    let (gate, model, folder) = (
-        Gate::new(),
+    let (store, model, folder) = (
+        FaultyStore::new(),
         FakeModel::without_streaming(1),
         tempfile::tempdir().expect("a temporary folder"),
     );
-    let scratch = Some(folder.path().join("of-the-job"));
-    let jobs = desk_with(
+    let scratch = Some(folder.path().join("job"));
+    let jobs = service_with(
         model.clone(),
-        Wishes {
-            store: Some(Arc::<Gate>::clone(&gate)),
+        ServiceOptions {
+            store: Some(Arc::<FaultyStore>::clone(&store)),
             attempts: Some(3),
             scratch,
-            ..Wishes::default()
+            ..ServiceOptions::default()
         },
     );
-    gate.hold();
-    gate.break_writing();
+    store.hold_inserts();
+    store.fail_inserts();
     let model_begins = async {
         let mut run = model.started().await;
         std::fs::create_dir(&run.work.scratch).expect("a folder for the job");
         std::fs::write(run.work.scratch.join("output.png"), "much").expect("a file");
         run.send(Event::Output(value("1")));
-        gate.let_in();
-        run.cancel_was_asked().await;
+        store.release_inserts();
+        run.cancel_requested().await;
         run.send(Event::Ended(Outcome::Canceled));
         run.work.scratch
     };
     let (submitted, scratch) = tokio::join!(jobs.submit(job()), model_begins);
     assert_eq!(submitted.err(), Some(Refusal::StoreUnavailable));
     assert!(jobs.close(Duration::from_secs(30)).await);
-    assert!(!scratch.exists(), "what it has made is gone");
+    assert!(!scratch.exists(), "the files of the job are removed");
     assert_eq!(
         (model.free_slots(), jobs.queue()),
         (1, tidegate_service::QueueStatus::default())
