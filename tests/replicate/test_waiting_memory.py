@@ -70,7 +70,7 @@ def test_without_a_data_folder_waiting_inputs_are_limited_by_memory(serve_model,
     server.create({"gate": str(gate)})
     replies = [server.create({"text": text(n)}) for n in range(7)]
     assert [reply.status for reply in replies] == [201] * 5 + [429] * 2
-    assert "the line is full" in replies[-1].json["detail"]
+    assert "the queue is full" in replies[-1].json["detail"]
     assert replies[-1].headers["Retry-After"] == "1"
     gate.touch()
     taken = [reply.json["id"] for reply in replies[:5]]

@@ -1,43 +1,46 @@
-//! Accounts: whose job is it.
+//! Accounts: the owners of jobs.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-/// The longest name of an account, in bytes.
+/// The maximum length of an account name, in bytes.
 pub const MAX_LEN: usize = 64;
 
-/// Whose job is it. Jobs of different accounts know nothing of each other, not even their ids.
+/// The account that owns a job. Accounts are isolated: the jobs of two accounts can even have the
+/// same id.
 ///
 /// Cheap to clone: it is cloned for every job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Account(Option<Arc<str>>);
 
-/// Why a text cannot be the name of an account.
+/// Why a text is not a valid account name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAccount {
-    /// Nothing there.
-    #[error("the name of the account is empty")]
+    /// The name is empty.
+    #[error("the account name is empty; use 1 to {MAX_LEN} letters, digits, `_`, `.` and `-`")]
     Empty,
     /// Longer than [`MAX_LEN`].
-    #[error("the name of the account has {0} bytes, at most {MAX_LEN} are allowed")]
+    #[error("the account name has {0} bytes; use at most {MAX_LEN}")]
     TooLong(usize),
-    /// Something that could be mistaken for the format around it, in files, logs and lists.
-    #[error("the name of the account contains {0:?}; use letters, digits, `_`, `.` and `-`")]
+    /// A character that could be mistaken for a delimiter in files, logs and lists.
+    #[error("the account name contains {0:?}; use letters, digits, `_`, `.` and `-`")]
     BadCharacter(char),
 }
 
 impl Account {
-    /// Everybody, where nobody has to say who they are. No name is equal to it, `anonymous` neither.
+    /// The account of all clients on a server without authentication. No named account equals it,
+    /// not even one with the name `anonymous`.
     pub const ANONYMOUS: Self = Self(None);
 
-    /// Those who wait in a line together. Nobody can be called so.
+    /// The account under which all jobs of a durable queue wait for an executor together. No client
+    /// can have its name.
     pub fn shared() -> Self {
         Self(Some("*".into()))
     }
 
-    /// Takes a name: 1 to 64 letters, digits, `_`, `.` and `-`.
+    /// Parses a name: 1 to 64 letters, digits, `_`, `.` and `-`.
     pub fn parse(name: &str) -> Result<Self, InvalidAccount> {
         match name
             .chars()
@@ -50,7 +53,7 @@ impl Account {
         }
     }
 
-    /// Whether it is nobody's in particular.
+    /// Whether this is the anonymous account.
     pub fn is_anonymous(&self) -> bool {
         self.0.is_none()
     }
@@ -78,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_plain_words() {
+    fn names_have_letters_digits_and_some_punctuation() {
         for good in ["a", "team-1", "A.b_c", "anonymous", &"x".repeat(64)] {
             assert_eq!(
                 Account::parse(good).map(|account| account.to_string()),
@@ -102,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_be_called_what_everybody_is() {
+    fn reserved_accounts_differ_from_every_parsed_name() {
         assert_ne!(Account::parse("anonymous"), Ok(Account::ANONYMOUS));
         assert!(Account::parse(Account::shared().as_str()).is_err());
     }

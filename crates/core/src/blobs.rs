@@ -1,7 +1,8 @@
-//! The port of the bytes of files. What is behind it (a folder, a bucket) is no business of callers.
+//! The port of the contents of files. Callers do not depend on the implementation (a folder, a
+//! bucket).
 //!
-//! Bytes are kept under a name that says what they are, their digest: what has a name never changes, and
-//! putting it a second time does no harm. Who may see them and when they go is decided elsewhere.
+//! A blob is named by the digest of its content: the content under a name never changes, and
+//! putting it a second time has no effect. Access control and retention are decided elsewhere.
 
 use std::ops::Range;
 use std::path::Path;
@@ -9,41 +10,43 @@ use std::path::Path;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-/// Why bytes could not be kept or had.
+/// Why a blob could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
-    /// There are none under this name.
-    #[error("the bytes are not there")]
+    /// There is no blob with this name.
+    #[error("the blob does not exist")]
     Missing,
-    /// There is no room left.
-    #[error("there is no room left for files: {0}")]
+    /// There is no space left.
+    #[error("no space left for files: {0}")]
     Full(String),
-    /// The place cannot be reached or used now; later it may.
-    #[error("the place where files are kept cannot be used now: {0}")]
+    /// The storage cannot be reached or used now. A later attempt may succeed.
+    #[error("the file storage is unavailable: {0}")]
     Unavailable(String),
 }
 
-/// Where the bytes of files are kept. Names are made of small letters and digits.
+/// Storage for the contents of files. Names consist of lower-case letters and digits.
 #[async_trait]
 pub trait Blobs: Send + Sync {
-    /// Keeps the bytes of a local file. It belongs to the place from then on and may be gone. Comes back when
-    /// the bytes survive a crash of the machine. When it fails, or is dropped before its end, nothing can be
-    /// read under the name, or all of it.
+    /// Stores the content of a local file. The storage owns the file from then on and may move or
+    /// delete it. Returns when the content will survive a crash of the machine. When the call
+    /// fails, or its future is dropped before the end, either nothing or the whole content can be
+    /// read under the name.
     async fn put(&self, name: &str, file: &Path) -> Result<(), BlobError>;
 
-    /// Opens some of the bytes. The range lies within what is kept.
+    /// Opens a range of a blob. The range must lie within the blob.
     async fn read(&self, name: &str, range: Range<u64>) -> Result<Box<dyn BlobReader>, BlobError>;
 
-    /// Removes the bytes; if there are none, that is good as well.
+    /// Removes a blob. Succeeds if there is none.
     async fn remove(&self, name: &str) -> Result<(), BlobError>;
 
-    /// Every name under which something is kept, in any order; also what others have left in the place.
+    /// The names of all blobs, in any order, including objects that other programs left in the
+    /// storage.
     async fn names(&self) -> Result<Vec<String>, BlobError>;
 }
 
-/// Bytes on their way out.
+/// The content of a blob, read in chunks.
 #[async_trait]
 pub trait BlobReader: Send {
-    /// The next of them; `None` when all have come.
+    /// The next chunk; `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, BlobError>;
 }

@@ -1,9 +1,9 @@
-//! An error with all its causes on one line, for the one place that logs it.
+//! Formats an error with all its causes on one line, for log messages.
 
 use std::error::Error;
 use std::fmt::{self, Display};
 
-/// Shows `error` and every `source` behind it, joined by colons.
+/// Displays `error` and all its sources, separated by colons.
 pub fn chain(error: &dyn Error) -> impl Display + '_ {
     Chain(error)
 }

@@ -1,49 +1,50 @@
-//! Numbers that are counted where things happen, for whoever watches the server. Counting is one or two
-//! atomic additions; names and formats are the business of who shows them.
+//! Counters and histograms, updated where the events happen. An update is one or two atomic
+//! additions; the exporter decides about names and formats.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Sums are kept in billionths.
-const FINE: f64 = 1e9;
+/// Sums are stored in billionths.
+const SUM_SCALE: f64 = 1e9;
 
-/// A number that only grows.
+/// A number that only increases.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// One more.
+    /// Adds one.
     pub fn inc(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many so far.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// How many values fell below which bound, and their sum.
+/// The number of values in each bucket, and their sum.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [f64],
-    /// One for each bound, and one for all above.
+    /// One bucket for each bound, and one for the values above all bounds.
     buckets: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
 
-/// A histogram at one moment.
+/// The values of a histogram at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistogramSnapshot {
-    /// Of all values.
+    /// The sum of all values.
     pub sum: f64,
-    /// How many values there were.
+    /// The number of values.
     pub count: u64,
-    /// Each bound with the number of values up to it and above the one before. The last bound is endless.
+    /// Each bound with the number of values that are at most this bound and above the previous one.
+    /// The last bound is [`f64::MAX`].
     pub buckets: Vec<(f64, u64)>,
 }
 
 impl Histogram {
-    /// Nothing yet, with these rising bounds.
+    /// An empty histogram with these ascending bounds.
     pub fn new(bounds: &'static [f64]) -> Self {
         Self {
             bounds,
@@ -52,14 +53,15 @@ impl Histogram {
         }
     }
 
-    /// One more value; what is below zero counts as zero.
+    /// Adds a value. Negative values count as zero.
     pub fn observe(&self, value: f64) {
-        let place = self.bounds.partition_point(|bound| *bound < value);
-        self.buckets[place].fetch_add(1, Ordering::Relaxed);
-        self.sum.fetch_add((value * FINE) as u64, Ordering::Relaxed);
+        let index = self.bounds.partition_point(|bound| *bound < value);
+        self.buckets[index].fetch_add(1, Ordering::Relaxed);
+        self.sum
+            .fetch_add((value * SUM_SCALE) as u64, Ordering::Relaxed);
     }
 
-    /// As it is now.
+    /// The current values.
     pub fn read(&self) -> HistogramSnapshot {
         let bounds = self.bounds.iter().copied().chain([f64::MAX]);
         let buckets: Vec<(f64, u64)> = bounds
@@ -67,26 +69,26 @@ impl Histogram {
             .map(|(bound, count)| (bound, count.load(Ordering::Relaxed)))
             .collect();
         HistogramSnapshot {
-            sum: self.sum.load(Ordering::Relaxed) as f64 / FINE,
+            sum: self.sum.load(Ordering::Relaxed) as f64 / SUM_SCALE,
             count: buckets.iter().map(|(_, count)| count).sum(),
             buckets,
         }
     }
 }
 
-/// A label of a number: one of a closed set of words.
+/// The label of a metric: one of a closed set of values.
 pub trait MetricLabel: Copy + 'static {
-    /// All of them.
+    /// All values.
     const ALL: &'static [Self];
 
-    /// Its place in [`MetricLabel::ALL`].
+    /// The index of the value in [`MetricLabel::ALL`].
     fn index(self) -> usize;
 
-    /// The word.
+    /// The value as text.
     fn as_str(self) -> &'static str;
 }
 
-/// A counter for each word of a label.
+/// One counter for each value of a label.
 #[derive(Debug)]
 pub struct Counters<L> {
     counters: Box<[Counter]>,
@@ -103,21 +105,22 @@ impl<L: MetricLabel> Default for Counters<L> {
 }
 
 impl<L: MetricLabel> Counters<L> {
-    /// The counter of this word.
+    /// The counter for this value of the label.
     pub fn of(&self, label: L) -> &Counter {
         &self.counters[label.index()]
     }
 
-    /// Each word with its number.
+    /// Each value of the label with its count.
     pub fn each(&self) -> impl Iterator<Item = (L, u64)> {
         L::ALL.iter().map(|label| (*label, self.of(*label).get()))
     }
 }
 
-/// Makes a label of an enum without data whose variants are listed in their order.
+/// Implements [`MetricLabel`](crate::counters::MetricLabel) for an enum without data. The variants
+/// must be listed in the order of their declaration.
 #[macro_export]
 macro_rules! label {
-    ($label:ty: $($variant:ident = $word:literal),+ $(,)?) => {
+    ($label:ty: $($variant:ident = $text:literal),+ $(,)?) => {
         impl $crate::counters::MetricLabel for $label {
             const ALL: &'static [Self] = &[$(Self::$variant),+];
 
@@ -127,7 +130,7 @@ macro_rules! label {
 
             fn as_str(self) -> &'static str {
                 match self {
-                    $(Self::$variant => $word),+
+                    $(Self::$variant => $text),+
                 }
             }
         }
@@ -146,32 +149,32 @@ mod tests {
     use crate::{JobKind, Status};
 
     #[test]
-    fn a_value_counts_up_to_the_bound_that_holds_it() {
+    fn a_value_counts_in_the_bucket_of_the_next_bound() {
         let histogram = Histogram::new(&[0.1, 1.0]);
         for value in [0.0, 0.1, 0.5, 1.0, 3.0, -1.0] {
             histogram.observe(value);
         }
-        let reading = histogram.read();
-        assert_eq!(reading.buckets, [(0.1, 3), (1.0, 2), (f64::MAX, 1)]);
-        assert_eq!(reading.count, 6);
-        assert!((reading.sum - 4.6).abs() < 1e-6);
+        let snapshot = histogram.read();
+        assert_eq!(snapshot.buckets, [(0.1, 3), (1.0, 2), (f64::MAX, 1)]);
+        assert_eq!(snapshot.count, 6);
+        assert!((snapshot.sum - 4.6).abs() < 1e-6);
     }
 
-    fn in_order<L: MetricLabel>() {
-        for (place, label) in L::ALL.iter().enumerate() {
-            assert_eq!(label.index(), place, "{}", label.as_str());
+    fn assert_indexes_match<L: MetricLabel>() {
+        for (index, label) in L::ALL.iter().enumerate() {
+            assert_eq!(label.index(), index, "{}", label.as_str());
         }
     }
 
     #[test]
-    fn every_word_has_its_own_place() {
-        in_order::<Api>();
-        in_order::<JobKind>();
-        in_order::<Status>();
+    fn labels_are_listed_in_the_order_of_their_declaration() {
+        assert_indexes_match::<Api>();
+        assert_indexes_match::<JobKind>();
+        assert_indexes_match::<Status>();
     }
 
     #[test]
-    fn words_are_counted_apart() {
+    fn each_label_has_its_own_counter() {
         let counters = Counters::<Api>::default();
         counters.of(Api::Replicate).inc();
         assert_eq!(

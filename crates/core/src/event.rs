@@ -1,4 +1,4 @@
-//! What an executor reports while it works on a job, and how it ends.
+//! The events that an executor reports while it runs a job, and the outcome of the job.
 
 use std::path::PathBuf;
 
@@ -7,75 +7,75 @@ use serde::Serialize;
 
 use crate::remote::RemoteFact;
 
-/// One report about a running job. They come in order, and [`Event::Ended`] is the last.
+/// One event of a running job. Events are ordered, and [`Event::Ended`] is the last.
 #[derive(Debug)]
 pub enum Event {
     /// The job printed something.
     Log {
-        /// Where.
+        /// The stream that the text was printed to.
         source: LogSource,
-        /// The text with its line break, if it had one.
+        /// The text, with its line break if it had one.
         text: String,
     },
     /// A generator yielded a value.
     Output(OutputValue),
-    /// The model noted a number or a word about the job.
+    /// The model recorded a metric of the job.
     Metric(Metric),
-    /// Something about the remote worker that runs the job.
+    /// A fact about the remote worker that runs the job.
     Remote(RemoteFact),
-    /// Nothing more will come.
+    /// The job has ended; there are no more events.
     Ended(Outcome),
 }
 
-/// How a job ended once it was taken.
+/// How a job ended after an executor started it.
 #[derive(Debug)]
 pub enum Outcome {
     /// The model returned.
     Succeeded {
-        /// What it returned; absent after a stream of [`Event::Output`].
+        /// The value that the model returned; absent after a stream of [`Event::Output`].
         output: Option<OutputValue>,
     },
-    /// The model raised, or died.
+    /// The model raised an exception, or its process died.
     Failed {
-        /// What the caller is told.
+        /// The error message for the client.
         error: String,
     },
     /// The job was stopped on request.
     Canceled,
 }
 
-/// A value of the model's, as JSON, with the files that belong into it.
+/// A value that the model returned or yielded, as JSON, with the files that it contains.
 #[derive(Debug, Clone)]
 pub struct OutputValue {
-    /// The JSON text. Where a file belongs it has an empty string.
+    /// The JSON text. It has an empty string in place of each file.
     pub json: Bytes,
-    /// The files, by rising offset.
+    /// The files, ordered by ascending offset.
     pub files: Vec<OutputFile>,
 }
 
-/// A file that the model made.
+/// A file in the output of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputFile {
-    /// Where it is.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What its maker thinks it holds.
+    /// The media type that the model declared.
     pub mime_type: Option<String>,
-    /// Where in the JSON its empty string begins, in bytes.
+    /// The offset of the file's empty string in the JSON text, in bytes.
     pub offset: usize,
-    /// What the file is.
+    /// What the file contains.
     pub kind: OutputFileKind,
 }
 
-/// What an [`OutputFile`] is.
+/// What an [`OutputFile`] contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputFileKind {
-    /// The user's file.
+    /// A file that the model created.
     User,
-    /// The whole JSON of the value, too large to travel with the message.
+    /// The whole JSON text of the value, which is too large for the message.
     WholeOutput,
 }
 
-/// Where a line was printed.
+/// The stream that a text was printed to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogSource {
@@ -85,25 +85,25 @@ pub enum LogSource {
     Stderr,
 }
 
-/// A note of the model's about its job.
+/// A metric that the model recorded for its job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
-    /// Dots make nested objects.
+    /// The name. Dots separate the keys of nested objects.
     pub name: String,
-    /// `Null` with [`MetricMode::Replace`] takes the metric away.
+    /// The value. `Null` with [`MetricMode::Replace`] removes the metric.
     pub value: serde_json::Value,
-    /// How it joins the value that is there.
+    /// How the value is combined with the existing value.
     pub mode: MetricMode,
 }
 
-/// How a metric joins the value that is there.
+/// How the value of a metric is combined with the existing value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MetricMode {
-    /// Takes its place.
+    /// Replaces the existing value.
     Replace,
-    /// Is added to it.
+    /// Is added to the existing value.
     Increment,
-    /// Is put at the end of a list.
+    /// Is appended to a list.
     Append,
 }

@@ -1,32 +1,33 @@
-//! The line in front of the slots: first come first served for one owner, turn by turn between owners.
+//! A fair queue: first in, first out for one owner, round robin between owners.
 //!
-//! An owner with a thousand callers in the line is served as often as one with a single caller, so
-//! nobody waits longer than one turn of everybody else for each turn of their own.
+//! An owner with a thousand waiters is served as often as an owner with a single waiter, so between
+//! two turns of an owner each other owner has at most one turn.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 use crate::planted;
 
-/// Somebody in a line who belongs to an owner.
+/// A waiter that belongs to an owner.
 pub trait HasOwner {
-    /// Who counts as the same.
+    /// The type that identifies an owner.
     type Owner: Clone + Eq + Hash;
 
-    /// To whom this one belongs.
+    /// The owner of this waiter.
     fn owner(&self) -> &Self::Owner;
 
-    /// Who has a lower number goes first, whenever they joined; who has the same, in the order of joining.
+    /// The position among the waiters of the same owner: a lower value goes first, whenever it was
+    /// pushed; equal values go in the order in which they were pushed.
     fn order(&self) -> u64 {
         0
     }
 }
 
-/// A line that is fair between owners.
+/// A queue that is fair between owners.
 pub struct FairQueue<W: HasOwner> {
-    /// None of them is empty.
-    lines: HashMap<W::Owner, VecDeque<W>>,
-    /// Each owner with a line once, in the order of their turns.
+    /// The waiters of each owner that has any: no queue in the map is empty.
+    queues: HashMap<W::Owner, VecDeque<W>>,
+    /// Each owner in `queues` once, in the order of their turns.
     turns: VecDeque<W::Owner>,
     len: usize,
 }
@@ -34,7 +35,7 @@ pub struct FairQueue<W: HasOwner> {
 impl<W: HasOwner> Default for FairQueue<W> {
     fn default() -> Self {
         Self {
-            lines: HashMap::new(),
+            queues: HashMap::new(),
             turns: VecDeque::new(),
             len: 0,
         }
@@ -42,53 +43,54 @@ impl<W: HasOwner> Default for FairQueue<W> {
 }
 
 impl<W: HasOwner> FairQueue<W> {
-    /// How many wait.
+    /// The number of waiters.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nobody waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many of this owner wait.
+    /// The number of waiters of this owner.
     pub fn owner_len(&self, owner: &W::Owner) -> usize {
-        self.lines.get(owner).map_or(0, VecDeque::len)
+        self.queues.get(owner).map_or(0, VecDeque::len)
     }
 
-    /// One more, behind the others of its owner.
+    /// Adds a waiter behind the others of its owner.
     pub fn push(&mut self, waiter: W) {
-        let line = self.lines.entry(waiter.owner().clone()).or_default();
-        if line.is_empty() {
+        let queue = self.queues.entry(waiter.owner().clone()).or_default();
+        if queue.is_empty() {
             self.turns.push_back(waiter.owner().clone());
         }
-        // They stand by their numbers already, and there may be very many.
-        let place = line.partition_point(|before| before.order() <= waiter.order());
-        line.insert(place, waiter);
+        // The queue is sorted by `order` and can be very long.
+        let index = queue.partition_point(|other| other.order() <= waiter.order());
+        queue.insert(index, waiter);
         self.len += 1;
     }
 
-    /// The first of the owner whose turn it is.
+    /// Removes and returns the first waiter of the owner whose turn it is.
     pub fn pop(&mut self) -> Option<W> {
         self.pop_where(|_| true)
     }
 
-    /// The first who is still there, of the owner whose turn it is. Who is not leaves, and takes no turn.
-    pub fn pop_where(&mut self, is_there: impl Fn(&W) -> bool) -> Option<W> {
+    /// Removes and returns the first waiter that is still present, of the owner whose turn it is.
+    /// Waiters that are not present are dropped without using up the turn of their owner.
+    pub fn pop_where(&mut self, is_present: impl Fn(&W) -> bool) -> Option<W> {
         loop {
             planted!(Unfair, self.turns.rotate_right(self.turns.len().min(1)));
             let owner = self.turns.pop_front()?;
-            let line = self.lines.get_mut(&owner)?;
-            let before = line.len();
+            let queue = self.queues.get_mut(&owner)?;
+            let before = queue.len();
             let next = || {
-                planted!(Overtaking, line.rotate_right(line.len().min(1)));
-                line.pop_front()
+                planted!(Overtaking, queue.rotate_right(queue.len().min(1)));
+                queue.pop_front()
             };
-            let present = std::iter::from_fn(next).find(&is_there);
-            self.len -= before - line.len();
-            if line.is_empty() {
-                self.lines.remove(&owner);
+            let present = std::iter::from_fn(next).find(&is_present);
+            self.len -= before - queue.len();
+            if queue.is_empty() {
+                self.queues.remove(&owner);
             } else {
                 self.turns.push_back(owner);
             }
@@ -98,25 +100,25 @@ impl<W: HasOwner> FairQueue<W> {
         }
     }
 
-    /// Keeps only those of this owner that pass.
-    pub fn retain(&mut self, owner: &W::Owner, stays: impl Fn(&W) -> bool) {
-        let Some(line) = self.lines.get_mut(owner) else {
+    /// Keeps only the waiters of this owner for which `keep` returns `true`.
+    pub fn retain(&mut self, owner: &W::Owner, keep: impl Fn(&W) -> bool) {
+        let Some(queue) = self.queues.get_mut(owner) else {
             return;
         };
-        let before = line.len();
-        line.retain(stays);
-        self.len -= before - line.len();
-        if line.is_empty() {
-            self.lines.remove(owner);
+        let before = queue.len();
+        queue.retain(keep);
+        self.len -= before - queue.len();
+        if queue.is_empty() {
+            self.queues.remove(owner);
             self.turns.retain(|turn| turn != owner);
         }
     }
 
-    /// Keeps only those that pass, of all owners.
-    pub fn retain_all(&mut self, stays: impl Fn(&W) -> bool) {
+    /// Keeps only the waiters for which `keep` returns `true`, of all owners.
+    pub fn retain_all(&mut self, keep: impl Fn(&W) -> bool) {
         let owners: Vec<W::Owner> = self.turns.iter().cloned().collect();
         for owner in owners {
-            self.retain(&owner, &stays);
+            self.retain(&owner, &keep);
         }
     }
 }
@@ -133,32 +135,32 @@ mod tests {
         }
     }
 
-    fn drained(line: &mut FairQueue<(char, u32)>) -> String {
-        std::iter::from_fn(|| line.pop())
+    fn drain(queue: &mut FairQueue<(char, u32)>) -> String {
+        std::iter::from_fn(|| queue.pop())
             .map(|(owner, n)| format!("{owner}{n} "))
             .collect()
     }
 
     #[test]
-    fn owners_take_turns_and_each_is_first_come_first_served() {
-        let mut line = FairQueue::default();
+    fn owners_take_turns_and_each_is_first_in_first_out() {
+        let mut queue = FairQueue::default();
         for n in 0..4 {
-            line.push(('a', n));
+            queue.push(('a', n));
         }
-        line.push(('b', 0));
-        line.push(('c', 0));
-        line.push(('b', 1));
+        queue.push(('b', 0));
+        queue.push(('c', 0));
+        queue.push(('b', 1));
         assert_eq!(
-            (line.len(), line.owner_len(&'a'), line.owner_len(&'z')),
+            (queue.len(), queue.owner_len(&'a'), queue.owner_len(&'z')),
             (7, 4, 0)
         );
-        assert_eq!(drained(&mut line), "a0 b0 c0 a1 b1 a2 a3 ");
-        assert_eq!(line.len(), 0);
+        assert_eq!(drain(&mut queue), "a0 b0 c0 a1 b1 a2 a3 ");
+        assert_eq!(queue.len(), 0);
     }
 
-    struct Numbered(u64);
+    struct Ordered(u64);
 
-    impl HasOwner for Numbered {
+    impl HasOwner for Ordered {
         type Owner = ();
 
         fn owner(&self) -> &() {
@@ -171,43 +173,43 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_lower_number_goes_first_however_late_it_joins() {
-        let mut line = FairQueue::default();
-        for number in [3, 1, 2, 5, 0, 4] {
-            line.push(Numbered(number));
+    fn a_lower_order_goes_first_however_late_it_is_pushed() {
+        let mut queue = FairQueue::default();
+        for order in [3, 1, 2, 5, 0, 4] {
+            queue.push(Ordered(order));
         }
-        let numbers: Vec<u64> = std::iter::from_fn(|| line.pop())
-            .map(|Numbered(number)| number)
+        let popped: Vec<u64> = std::iter::from_fn(|| queue.pop())
+            .map(|Ordered(order)| order)
             .collect();
-        assert_eq!(numbers, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(popped, [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]
-    fn who_leaves_takes_no_turn() {
-        let mut line = FairQueue::default();
+    fn removed_waiters_use_up_no_turn() {
+        let mut queue = FairQueue::default();
         for n in 0..4 {
-            line.push(('a', n));
-            line.push(('b', n));
+            queue.push(('a', n));
+            queue.push(('b', n));
         }
-        line.retain(&'a', |(_, n)| n % 2 == 1);
-        line.retain(&'b', |_| false);
-        assert_eq!(line.len(), 2);
-        line.push(('b', 9));
-        assert_eq!(drained(&mut line), "a1 b9 a3 ");
+        queue.retain(&'a', |(_, n)| n % 2 == 1);
+        queue.retain(&'b', |_| false);
+        assert_eq!(queue.len(), 2);
+        queue.push(('b', 9));
+        assert_eq!(drain(&mut queue), "a1 b9 a3 ");
     }
 
     #[test]
-    fn who_is_not_there_any_more_takes_no_turn() {
-        let mut line = FairQueue::default();
+    fn absent_waiters_use_up_no_turn() {
+        let mut queue = FairQueue::default();
         for n in 0..4 {
-            line.push(('a', n));
-            line.push(('b', n));
-            line.push(('c', n));
+            queue.push(('a', n));
+            queue.push(('b', n));
+            queue.push(('c', n));
         }
         let present = |(owner, n): &(char, u32)| !(*owner == 'a' && *n < 2 || *owner == 'c');
-        let served: String = std::iter::from_fn(|| line.pop_where(present))
+        let served: String = std::iter::from_fn(|| queue.pop_where(present))
             .map(|(owner, n)| format!("{owner}{n} "))
             .collect();
-        assert_eq!((served.as_str(), line.len()), ("a2 b0 a3 b1 b2 b3 ", 0));
+        assert_eq!((served.as_str(), queue.len()), ("a2 b0 a3 b1 b2 b3 ", 0));
     }
 }

@@ -5,11 +5,11 @@ use tidegate_fuzzing::parts;
 
 use crate::{JobId, Metric, MetricMode, metrics};
 
-/// Some characters that nobody sees: a soft hyphen, a joiner, a mark that turns text around, a byte order
-/// mark, a tag.
-const UNSEEN: [char; 5] = ['\u{AD}', '\u{200D}', '\u{202E}', '\u{FEFF}', '\u{E0041}'];
+/// Some invisible characters: a soft hyphen, a joiner, a mark that changes the direction of text, a
+/// byte order mark, a tag.
+const INVISIBLE: [char; 5] = ['\u{AD}', '\u{200D}', '\u{202E}', '\u{FEFF}', '\u{E0041}'];
 
-/// What may be an id is short, can be a path segment and shows in a log as what it is.
+/// A valid id is short, can be a path segment and is unambiguous in a log.
 pub fn job_id(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     match JobId::parse(&text) {
@@ -25,7 +25,7 @@ pub fn job_id(input: &[u8]) {
                     .any(|c| c.is_control() || c == '/' || c == '\\'),
                 "a bad character"
             );
-            assert!(!text.contains(UNSEEN), "it looks like another id");
+            assert!(!text.contains(INVISIBLE), "an invisible character");
             assert_eq!(
                 std::path::Path::new(&*text).file_name(),
                 Some(text.as_ref().as_ref()),
@@ -36,17 +36,18 @@ pub fn job_id(input: &[u8]) {
         }
         Err(error) => assert!(
             !error.to_string().chars().any(char::is_control),
-            "the error cannot be shown: {error:?}"
+            "the error contains a control character: {error:?}"
         ),
     }
 }
 
-/// Notes in any order make one object, and each touches only its own place.
+/// Metrics in any order can be combined into one object, and each changes only the value that it
+/// names.
 ///
-/// A part is a note: `=`, `+` or `>` for the mode, the name, a line break, the value.
+/// A part is a metric: `=`, `+` or `>` for the mode, the name, a line break, the value.
 pub fn fold(input: &[u8]) {
     let mut all = Map::new();
-    for metric in parts(input).filter_map(note) {
+    for metric in parts(input).filter_map(parse_metric) {
         let before = all.clone();
         metrics::fold(&mut all, &metric);
         let top = metric.name.split('.').next().unwrap_or_default();
@@ -59,23 +60,23 @@ pub fn fold(input: &[u8]) {
         assert_eq!(
             others(&before),
             others(&all),
-            "a note has touched what it does not name"
+            "the metric changed a value that it does not name"
         );
-        check_place(&all, &metric);
-        let text = serde_json::to_string(&all).expect("an object can be written");
+        check_value(&all, &metric);
+        let text = serde_json::to_string(&all).expect("a JSON object can be serialized");
         assert_eq!(
             serde_json::from_str::<Map<String, Value>>(&text)
                 .ok()
                 .as_ref(),
             Some(&all),
-            "it reads back as it was written"
+            "the object changes when it is serialized and parsed"
         );
     }
 }
 
-fn note(part: &[u8]) -> Option<Metric> {
-    /// The runtime lets no deeper names through.
-    const DEEPEST: usize = 8;
+fn parse_metric(part: &[u8]) -> Option<Metric> {
+    /// The runtime rejects names with more segments.
+    const MAX_SEGMENTS: usize = 8;
     let text = std::str::from_utf8(part).ok()?;
     let (name, value) = text.split_once('\n')?;
     let mode = match name.as_bytes().first()? {
@@ -85,7 +86,7 @@ fn note(part: &[u8]) -> Option<Metric> {
         _ => return None,
     };
     let value: Value = serde_json::from_str(value).ok()?;
-    let shallow = depth(&value) < 100 && name.split('.').count() <= DEEPEST;
+    let shallow = depth(&value) < 100 && name.split('.').count() <= MAX_SEGMENTS;
     shallow.then(|| Metric {
         name: name[1..].to_owned(),
         value,
@@ -101,22 +102,22 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-fn check_place(all: &Map<String, Value>, metric: &Metric) {
+fn check_value(all: &Map<String, Value>, metric: &Metric) {
     let segments: Vec<&str> = metric.name.split('.').collect();
-    let (last, way) = segments
+    let (last, path) = segments
         .split_last()
         .expect("a split has at least one part");
-    let place = way
+    let parent = path
         .iter()
-        .try_fold(all, |place, segment| place.get(*segment)?.as_object())
-        .expect("the way to the note is there");
-    let there = place.get(*last);
+        .try_fold(all, |object, segment| object.get(*segment)?.as_object())
+        .expect("every object on the path exists");
+    let value = parent.get(*last);
     match metric.mode {
-        MetricMode::Replace if metric.value.is_null() => assert_eq!(there, None),
-        MetricMode::Replace => assert_eq!(there, Some(&metric.value)),
-        MetricMode::Increment => assert!(there.is_some(), "a sum is lost"),
+        MetricMode::Replace if metric.value.is_null() => assert_eq!(value, None),
+        MetricMode::Replace => assert_eq!(value, Some(&metric.value)),
+        MetricMode::Increment => assert!(value.is_some(), "the sum is missing"),
         MetricMode::Append => assert_eq!(
-            there.and_then(Value::as_array).and_then(|list| list.last()),
+            value.and_then(Value::as_array).and_then(|list| list.last()),
             Some(&metric.value)
         ),
     }
@@ -127,12 +128,12 @@ mod tests {
     use tidegate_fuzzing::short_run;
 
     #[test]
-    fn job_ids_hold_for_made_inputs() {
+    fn job_ids_hold_for_generated_inputs() {
         short_run("job_id", super::job_id);
     }
 
     #[test]
-    fn folding_metrics_holds_for_made_inputs() {
+    fn folding_metrics_holds_for_generated_inputs() {
         short_run("fold", super::fold);
     }
 }

@@ -1,4 +1,4 @@
-//! How a model is, as the outside sees it.
+//! The health of a model, as clients see it.
 //!
 //! ```mermaid
 //! stateDiagram-v2
@@ -9,9 +9,9 @@
 //!     Busy --> Ready: a slot frees
 //!     Ready --> Starting: the child died and is being replaced
 //!     Busy --> Starting: the child died and is being replaced
-//!     Starting --> Defunct: it keeps dying
-//!     Ready --> Defunct: it died and may not be replaced
-//!     Defunct --> Ready: a later one works
+//!     Starting --> Defunct: children keep dying
+//!     Ready --> Defunct: the child died and may not be replaced
+//!     Defunct --> Ready: a later child works
 //! ```
 
 use jiff::Timestamp;
@@ -19,19 +19,19 @@ use serde::Serialize;
 
 use crate::label;
 
-/// How a model is.
+/// The health of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Health {
-    /// Nothing has been tried yet.
+    /// No child has been started yet.
     Unknown,
     /// A child is loading, for the first time or again.
     Starting,
     /// At least one slot is free.
     Ready,
-    /// Every slot is taken.
+    /// Every slot is busy.
     Busy,
-    /// The first setup did not succeed. There is no second.
+    /// The first setup failed. It is not repeated.
     SetupFailed,
     /// Children keep dying, or died and are not replaced.
     Defunct,
@@ -40,41 +40,42 @@ pub enum Health {
 label!(Health: Unknown = "unknown", Starting = "starting", Ready = "ready", Busy = "busy", SetupFailed = "setup_failed",
     Defunct = "defunct");
 
-/// How the setup of a model went.
+/// The setup of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetupReport {
     /// When the first child was started.
     pub started_at: Timestamp,
-    /// When it was ready or had failed.
+    /// When the setup succeeded or failed.
     pub completed_at: Option<Timestamp>,
-    /// How it stands.
+    /// The state of the setup.
     pub status: SetupStatus,
-    /// What the model printed, and for a failed setup why.
+    /// What the model printed; for a failed setup also the reason.
     pub logs: String,
 }
 
-/// How a setup stands.
+/// The state of a setup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SetupStatus {
-    /// Running.
+    /// The setup is running.
     Starting,
-    /// Done.
+    /// The setup succeeded.
     Succeeded,
-    /// Gave up.
+    /// The setup failed.
     Failed,
 }
 
-/// All there is to say about a model at one moment.
+/// The health of a model at one time, with details.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthReport {
-    /// How it is.
+    /// The health of the model.
     pub health: Health,
-    /// How its setup went; absent before anything was started.
+    /// The setup of the model; absent before the first child was started.
     pub setup: Option<SetupReport>,
-    /// What the model's own health check complains about; while it does not serve, how its last child died.
+    /// The error that the model's own health check reports; while the model is not available, how
+    /// its last child died.
     pub health_error: Option<String>,
-    /// The child's Python.
+    /// The version of Python in the child.
     pub python: Option<String>,
     /// The version of the `cog` package in the child.
     pub sdk: Option<String>,

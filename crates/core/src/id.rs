@@ -1,6 +1,6 @@
-//! Job ids: what a client may choose, and what we make ourselves.
+//! Job ids: those that clients choose, and those that the server generates.
 //!
-//! An id is a name in answers, URLs and logs. It is never part of a file name.
+//! An id appears in responses, URLs and logs. It is never part of a file name.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -8,33 +8,33 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-/// The longest id a client may choose, in bytes.
+/// The maximum length of an id that a client chooses, in bytes.
 pub const MAX_LEN: usize = 128;
 
-/// The id of a job, unique among those of its account that the server still knows.
+/// The id of a job, unique among the jobs of its account that the server still knows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct JobId(Arc<str>);
 
-/// Why a text cannot be a job's id.
+/// Why a text is not a valid job id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidJobId {
-    /// Nothing there.
-    #[error("the id is empty; leave it out to have one made")]
+    /// The id is empty.
+    #[error("the id is empty; omit it and the server generates one")]
     Empty,
     /// Longer than [`MAX_LEN`].
-    #[error("the id has {0} bytes, at most {MAX_LEN} are allowed")]
+    #[error("the id has {0} bytes; use at most {MAX_LEN}")]
     TooLong(usize),
     /// A character that breaks URLs, terminals or logs.
     #[error("the id contains {0:?}; use printable text without `/` and `\\`")]
     BadCharacter(char),
     /// `.` or `..`.
-    #[error("the id may not be `.` or `..`")]
+    #[error("the id is `.` or `..`; choose another")]
     Dots,
 }
 
 impl JobId {
-    /// Takes a client's choice: 1 to 128 bytes of printable text without slashes.
+    /// Parses an id that a client chose: 1 to 128 bytes of printable text without slashes.
     pub fn parse(text: &str) -> Result<Self, InvalidJobId> {
         match text {
             "" => return Err(InvalidJobId::Empty),
@@ -48,12 +48,12 @@ impl JobId {
         }
     }
 
-    /// Makes an id of 26 letters and digits from 128 random bits.
+    /// Generates an id of 26 letters and digits from 128 random bits.
     pub fn from_random(bits: u128) -> Self {
         const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
         let mut text = [0u8; 26];
-        for (place, letter) in text.iter_mut().rev().enumerate() {
-            *letter = ALPHABET[(bits >> (5 * place)) as usize & 31];
+        for (index, digit) in text.iter_mut().rev().enumerate() {
+            *digit = ALPHABET[(bits >> (5 * index)) as usize & 31];
         }
         Self(
             std::str::from_utf8(&text)
@@ -68,7 +68,8 @@ impl JobId {
     }
 }
 
-/// Invisible characters and those that turn text around would let one id look like another.
+/// Rejects invisible characters and those that change the direction of text: with them, one id
+/// could look like another.
 fn allowed(c: char) -> bool {
     let invisible = matches!(c,
         '\u{00AD}' | '\u{061C}' | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}' | '\u{FFF0}'..='\u{FFFF}' | '\u{E0000}'..='\u{E0FFF}');
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn made_ids_are_valid_and_keep_every_bit() {
+    fn generated_ids_are_valid_and_keep_every_bit() {
         let low = JobId::from_random(1);
         let high = JobId::from_random(1 << 127);
         assert_eq!(low.as_str(), "00000000000000000000000001");
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_may_choose() {
+    fn ids_of_clients_are_short_and_printable() {
         for good in ["a", "my job", "é", "a.b", "...", &"x".repeat(128)] {
             assert!(JobId::parse(good).is_ok(), "{good:?}");
         }

@@ -1,4 +1,4 @@
-//! What a job is, apart from its state.
+//! The kind of a job, and the form in which executors receive it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,29 +8,30 @@ use serde::Serialize;
 
 use crate::JobId;
 
-/// Which of a model's functions a job is for.
+/// The function of the model that a job calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobKind {
-    /// One call of the model.
+    /// A call of the prediction function.
     Prediction,
-    /// One call of its training function.
+    /// A call of the training function.
     Training,
 }
 
-/// A job as an executor needs it: checked, with its files at hand.
+/// A job in the form that an executor needs: validated, with its input files downloaded.
 #[derive(Debug, Clone)]
 pub struct Work {
-    /// The job.
+    /// The id of the job.
     pub id: JobId,
-    /// Which function to call.
+    /// The function to call.
     pub kind: JobKind,
-    /// The input, a JSON object that has passed the model's schema.
+    /// The input, a JSON object that matches the model's schema.
     pub input: Bytes,
-    /// Files that were fetched for it: JSON pointer into the input to local path.
+    /// The downloaded files: JSON pointer into the input to local path.
     pub files: BTreeMap<String, PathBuf>,
-    /// The caller's own notes for the model.
+    /// Additional values of the client for the model, by key.
     pub context: BTreeMap<String, String>,
-    /// Where files of this job may be kept. It may not exist yet; its owner removes it.
+    /// The folder for temporary files of this job. It may not exist yet; the caller of the executor
+    /// removes it.
     pub scratch: PathBuf,
 }

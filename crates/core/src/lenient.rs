@@ -1,47 +1,50 @@
-//! JSON as Python writes it: `NaN` and the infinities stand in it as they are, and are no JSON.
+//! JSON as Python writes it: with the literals `NaN`, `Infinity` and `-Infinity`, which are not
+//! valid JSON.
 //!
-//! Runpod's platforms and clients write it, and its own worker reads it: whoever does not, loses jobs.
+//! Runpod's platform and clients write it, and Runpod's own worker reads it: a server or worker
+//! that rejects it loses jobs.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-const MARK: &[u8] = "\u{feff}".as_bytes();
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// What infinities become; `NaN` is always `null`.
+/// How infinities are written as JSON; `NaN` always becomes `null`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InfinityEncoding {
-    /// Numbers that are too large for one: Python reads infinities again.
+    /// As numbers that are out of the range of a float: Python parses them as infinities again.
     OutOfRange,
-    /// `null`, which everybody can read.
+    /// As `null`, which every parser accepts.
     Null,
 }
 
-/// The text as JSON, or `None` when it is none even so.
+/// Converts the text to JSON: removes a byte order mark and replaces the literals that JSON lacks.
+/// Returns `None` when the result is not valid JSON.
 pub fn as_json(text: &Bytes, infinities: InfinityEncoding) -> Option<Bytes> {
-    let text = if text.starts_with(MARK) {
-        text.slice(MARK.len()..)
+    let text = if text.starts_with(BYTE_ORDER_MARK) {
+        text.slice(BYTE_ORDER_MARK.len()..)
     } else {
         text.clone()
     };
     if is_json(&text) {
         return Some(text);
     }
-    let tamed = Bytes::from(match String::from_utf8_lossy(&text) {
-        Cow::Borrowed(text) => tamed(text, infinities),
-        Cow::Owned(text) => tamed(&text, infinities),
+    let replaced = Bytes::from(match String::from_utf8_lossy(&text) {
+        Cow::Borrowed(text) => replace_literals(text, infinities),
+        Cow::Owned(text) => replace_literals(&text, infinities),
     });
-    is_json(&tamed).then_some(tamed)
+    is_json(&replaced).then_some(replaced)
 }
 
 fn is_json(text: &[u8]) -> bool {
     serde_json::from_slice::<&RawValue>(text).is_ok()
 }
 
-/// The text with other words for those numbers, outside of strings.
-fn tamed(text: &str, infinities: InfinityEncoding) -> String {
-    let numbers = match infinities {
+/// Replaces the literals that JSON lacks, outside of strings.
+fn replace_literals(text: &str, infinities: InfinityEncoding) -> String {
+    let literals = match infinities {
         InfinityEncoding::OutOfRange => [
             ("-Infinity", "-1e999"),
             ("Infinity", "1e999"),
@@ -52,24 +55,24 @@ fn tamed(text: &str, infinities: InfinityEncoding) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut rest, mut in_string) = (text, false);
     while let Some(first) = rest.chars().next() {
-        let found = numbers
+        let found = literals
             .iter()
             .find(|(name, _)| !in_string && rest.starts_with(name));
-        let taken = match found {
+        let len = match found {
             Some((name, json)) => {
                 out.push_str(json);
                 rest = &rest[name.len()..];
                 continue;
             }
-            // What is escaped is never the end.
+            // An escaped quote does not end the string.
             None if in_string && first == '\\' => {
                 1 + rest[1..].chars().next().map_or(0, char::len_utf8)
             }
             None => first.len_utf8(),
         };
         in_string ^= first == '"';
-        out.push_str(&rest[..taken]);
-        rest = &rest[taken..];
+        out.push_str(&rest[..len]);
+        rest = &rest[len..];
     }
     out
 }
@@ -79,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_json_lacks_are_read_and_texts_stay() {
+    fn literals_that_json_lacks_are_replaced_outside_of_strings() {
         let read = |text: &'static [u8]| {
             as_json(&Bytes::from_static(text), InfinityEncoding::OutOfRange)
                 .map(|json| String::from_utf8(json.to_vec()).unwrap())

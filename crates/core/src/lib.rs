@@ -1,5 +1,6 @@
-//! Words and rules. Everything here is plain data and pure functions: no sockets, files, clocks,
-//! environment or async runtime. The other rooms meet behind the traits in [`port`].
+//! Domain types, rules and ports. Everything here is plain data and pure functions: no sockets,
+//! files, clocks, environment or async runtime. The other crates work together through the traits
+//! in [`port`], [`queue`], [`store`] and [`blobs`].
 
 pub mod account;
 pub mod blobs;

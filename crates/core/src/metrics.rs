@@ -1,51 +1,53 @@
-//! How the notes of a model add up to one object.
+//! Combines the metrics that a model records into one JSON object.
 
 use serde_json::{Map, Number, Value};
 
 use crate::{Metric, MetricMode};
 
-/// Puts `metric` into `metrics`. Dots in its name walk into nested objects; a plain value on the way
-/// gives place to an object, as the later note is the one that counts.
+/// Adds `metric` to `metrics`. Dots in its name lead into nested objects. A value on the path that
+/// is not an object is replaced by one, because the later metric wins.
 pub fn fold(metrics: &mut Map<String, Value>, metric: &Metric) {
-    let mut place = metrics;
+    let mut object = metrics;
     let mut segments = metric.name.split('.').peekable();
     while let Some(segment) = segments.next() {
         if segments.peek().is_none() {
-            return join(place, segment, metric);
+            return apply(object, segment, metric);
         }
-        let next = place
+        let next = object
             .entry(segment)
             .or_insert_with(|| Value::Object(Map::new()));
         if !next.is_object() {
             *next = Value::Object(Map::new());
         }
-        place = next.as_object_mut().expect("it was just made an object");
+        object = next
+            .as_object_mut()
+            .expect("the value was just made an object");
     }
 }
 
-fn join(place: &mut Map<String, Value>, key: &str, metric: &Metric) {
+fn apply(object: &mut Map<String, Value>, key: &str, metric: &Metric) {
     let value = metric.value.clone();
     match metric.mode {
         MetricMode::Replace if value.is_null() => {
-            place.remove(key);
+            object.remove(key);
         }
         MetricMode::Replace => {
-            place.insert(key.to_owned(), value);
+            object.insert(key.to_owned(), value);
         }
         MetricMode::Increment => {
-            let sum = place
+            let sum = object
                 .get(key)
                 .map_or_else(|| value.clone(), |old| add(old, &value));
-            place.insert(key.to_owned(), sum);
+            object.insert(key.to_owned(), sum);
         }
-        MetricMode::Append => match place.get_mut(key) {
+        MetricMode::Append => match object.get_mut(key) {
             Some(Value::Array(list)) => list.push(value),
             Some(old) => {
                 let first = old.take();
                 *old = Value::Array(vec![first, value]);
             }
             None => {
-                place.insert(key.to_owned(), Value::Array(vec![value]));
+                object.insert(key.to_owned(), Value::Array(vec![value]));
             }
         },
     }
@@ -66,11 +68,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn folded(notes: &[(&str, Value, MetricMode)]) -> Value {
-        let mut metrics = Map::new();
-        for (name, value, mode) in notes {
+    fn folded(metrics: &[(&str, Value, MetricMode)]) -> Value {
+        let mut object = Map::new();
+        for (name, value, mode) in metrics {
             fold(
-                &mut metrics,
+                &mut object,
                 &Metric {
                     name: (*name).to_owned(),
                     value: value.clone(),
@@ -78,13 +80,13 @@ mod tests {
                 },
             );
         }
-        Value::Object(metrics)
+        Value::Object(object)
     }
 
     #[test]
-    fn modes_and_dots() {
+    fn modes_combine_values_and_dots_nest_objects() {
         use MetricMode::*;
-        let seen = folded(&[
+        let combined = folded(&[
             ("a", json!(1), Replace),
             ("a", json!(2), Replace),
             ("n", json!(1), Increment),
@@ -101,7 +103,7 @@ mod tests {
             ("p", json!(1), Replace),
             ("p.q", json!(2), Replace),
         ]);
-        let want = json!({"a": 2, "n": 3, "f": 1.5, "l": ["x", "y"], "s": [1, 2], "t": {"inner": {"deep": true}}, "p": {"q": 2}});
-        assert_eq!(seen, want);
+        let expected = json!({"a": 2, "n": 3, "f": 1.5, "l": ["x", "y"], "s": [1, 2], "t": {"inner": {"deep": true}}, "p": {"q": 2}});
+        assert_eq!(combined, expected);
     }
 }

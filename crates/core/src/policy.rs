@@ -1,5 +1,5 @@
-//! How a job is treated where the APIs differ. The API that accepts a job chooses its policies; they
-//! are recorded with the job, so that a job resumed after a restart is treated the same way.
+//! How a job is treated where the APIs differ. The API that accepts a job chooses its policies;
+//! they are recorded with the job, so that a job resumed after a restart is treated the same way.
 
 use serde::{Deserialize, Serialize};
 
@@ -59,8 +59,8 @@ pub enum InterimOutput {
 }
 
 impl Api {
-    /// The policies that clients of this API expect. They also apply to jobs that were recorded before
-    /// policies were.
+    /// The policies that clients of this API expect. They also apply to jobs that were recorded
+    /// before policies were.
     pub fn policies(self) -> JobPolicies {
         match self {
             Self::Cog => JobPolicies {

@@ -1,25 +1,26 @@
-//! Who works on the jobs of a model: its processes, how they are, and how those before them ended.
+//! The status of the processes that run the jobs of a model, and how earlier processes ended.
 
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::label;
 
-/// All who work on the jobs of one model, at one moment.
+/// The slots and processes of one model at one time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PoolStatus {
-    /// How many jobs can run at once now.
+    /// The number of jobs that can currently run at the same time.
     pub slots: usize,
-    /// How many of these slots are free.
+    /// The number of free slots.
     pub free: usize,
-    /// The processes.
+    /// The status of each process.
     pub children: Vec<ProcessStatus>,
-    /// How often a process died of each cause.
+    /// How many times a process died of each cause.
     pub deaths: Vec<(DeathCause, u64)>,
 }
 
 impl PoolStatus {
-    /// Both together, as if they were one. The processes of the other are numbered after ours.
+    /// Adds another status to this one. The processes of `other` get the numbers after those of
+    /// `self`.
     pub fn merge(&mut self, other: Self) {
         self.slots += other.slots;
         self.free += other.free;
@@ -44,55 +45,55 @@ impl PoolStatus {
     }
 }
 
-/// One process, and those that were in its place before.
+/// One process of the pool, and the processes that it replaced.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessStatus {
-    /// Its number, from zero.
+    /// The number of the process in the pool, from zero.
     pub number: usize,
-    /// Its process; absent between two.
+    /// The process id; absent while the process is being replaced.
     pub pid: Option<u32>,
-    /// How it is.
+    /// The state of the process.
     pub state: ProcessState,
-    /// Since when.
+    /// When the process entered this state.
     pub since: Timestamp,
-    /// How many jobs it can work on at once.
+    /// The number of jobs that it can run at the same time.
     pub slots: usize,
-    /// How many it has in hand.
+    /// The number of jobs that it is running.
     pub jobs: usize,
-    /// What it holds in memory, in bytes, if the system tells.
+    /// Its resident memory in bytes, if the system reports it.
     pub memory: Option<u64>,
-    /// How often another one took its place.
+    /// How many times the process was replaced.
     pub restarts: u64,
-    /// How the one before it ended.
+    /// How the previous process ended.
     pub last_end: Option<String>,
 }
 
-/// How a process is.
+/// The state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProcessState {
-    /// It loads the model, or is about to be started.
+    /// The process loads the model, or is about to be started.
     Starting,
-    /// It takes jobs.
+    /// The process accepts jobs.
     Ready,
     /// The model could not be loaded.
     SetupFailed,
-    /// It died too often, or may not be replaced.
+    /// The process died too often, or may not be replaced.
     Defunct,
 }
 
-/// Of what a process died.
+/// Why a process died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeathCause {
-    /// It ended by itself.
+    /// The process exited by itself.
     Exit,
-    /// A signal of somebody else.
+    /// A signal that the server did not send.
     Signal,
-    /// The system needed its memory.
+    /// The system killed it because memory ran out.
     OutOfMemory,
-    /// We killed it: a canceled job did not stop, or it could not be talked to any more.
+    /// The server killed it: a canceled job did not stop, or the process no longer responded.
     Killed,
-    /// It did not get to the end of its setup.
+    /// The process died before its setup ended.
     Setup,
 }
 
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn two_crews_together_lose_nobody() {
+    fn merging_two_pools_keeps_all_processes_and_deaths() {
         let mut one = PoolStatus {
             slots: 2,
             free: 1,

@@ -1,4 +1,4 @@
-//! The doors between the rooms, as `dyn` traits so that the rooms compile apart.
+//! The port of executors, as `dyn` traits, so that crates compile independently of each other.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,16 +11,17 @@ use crate::health::{Health, HealthReport};
 use crate::pool_status::PoolStatus;
 use crate::{Account, Event, Refusal, Work};
 
-/// A future that any room can hold.
+/// A boxed future, for ports that return futures without naming their type.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Something that runs jobs of one model.
+/// Runs the jobs of one model.
 #[async_trait]
 pub trait Executor: Send + Sync {
-    /// Takes a place for one job of an account, or refuses. Does not wait. In a line, accounts take turns.
+    /// Reserves capacity for one job of an account, or refuses. Does not wait. Jobs that are queued
+    /// for capacity are served fairly: accounts take turns.
     fn admit(&self, account: &Account, wait: WaitPolicy) -> Result<Admitted, Refusal>;
 
-    /// Whether a job may be left to wait for a place, however long that takes.
+    /// Whether a job may wait for capacity without a limit of time. Returns the refusal otherwise.
     fn accepts(&self) -> Result<(), Refusal> {
         match self.report().health {
             Health::Unknown | Health::Starting | Health::Ready | Health::Busy => Ok(()),
@@ -28,83 +29,90 @@ pub trait Executor: Send + Sync {
         }
     }
 
-    /// How many places are worth asking for at once, for somebody who has jobs enough. More than one where places
-    /// are given by the handful.
+    /// The maximum number of admissions that a caller with enough jobs should request at the same
+    /// time. More than one for an executor that grants several at once.
     fn max_pending(&self) -> usize {
         1
     }
 
-    /// The model's OpenAPI document, once it has been loaded. The same `Arc` until it changes.
+    /// The model's OpenAPI document, once the model is loaded. The same `Arc` until the document
+    /// changes.
     fn schema(&self) -> Option<Arc<Bytes>>;
 
-    /// The same as soon as the model's code has been read, which may be long before it is loaded.
+    /// The model's OpenAPI document, as soon as the model's code has been read, which may be long
+    /// before the model is loaded.
     fn description(&self) -> Option<Arc<Bytes>> {
         self.schema()
     }
 
-    /// How the model is, without asking its own health check.
+    /// The health of the model, without calling the model's own health check.
     fn report(&self) -> HealthReport;
 
-    /// How the model is, with what its own health check says. Simultaneous callers share one check.
+    /// The health of the model, including the result of the model's own health check. Concurrent
+    /// callers share one check.
     async fn check(&self) -> HealthReport;
 
-    /// Ends it. Jobs that still run are ended with it.
+    /// Stops the executor. Jobs that are still running end with it.
     async fn stop(&self) {}
 
-    /// How many jobs at once the model's code wants at the moment, if it says. It never gets more than it has slots.
+    /// The number of concurrent jobs that the model's code currently asks for; `None` if it does
+    /// not say. The model never gets more jobs than it has slots.
     fn desired_concurrency(&self) -> Option<usize> {
         None
     }
 
-    /// Waits until [`Executor::wants`] may say something else; for ever where it says nothing. One may wait.
+    /// Waits until the value of [`Executor::desired_concurrency`] may have changed; forever for an
+    /// executor that never returns one. Only one caller may wait at a time.
     async fn desired_concurrency_changed(&self) {
         std::future::pending().await
     }
 
-    /// Who works on the jobs; nobody where that is not known.
+    /// The slots and processes that run the jobs; empty where they are not known.
     fn pool_status(&self) -> PoolStatus {
         PoolStatus::default()
     }
 }
 
-/// How long a job can wait for its place.
+/// How long a job may wait for capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitPolicy {
-    /// It does not wait: a place now, or none.
+    /// Not at all: the job is admitted at once or refused.
     NoWait,
-    /// As long as the operator lets callers wait, and only for a model that works.
+    /// As long as the operator's limits for waiting callers allow, and only for a model that works.
     Bounded,
-    /// Until it is served: it is written down and nobody is kept waiting. Also while the model starts.
+    /// Until it is admitted, also while the model starts. For jobs that are stored, so that no
+    /// client has to stay connected.
     Unbounded,
 }
 
-/// What an executor gives to one job.
+/// The result of a successful [`Executor::admit`].
 pub enum Admitted {
-    /// A place to run at once.
+    /// The job can start at once.
     Now(Box<dyn Admission>),
-    /// A place in the line. Dropping it leaves the line.
+    /// The job is queued until the future resolves. Dropping the future leaves the queue.
     Queued(BoxFuture<Result<Box<dyn Admission>, Refusal>>),
 }
 
-/// The right to run one job. Dropping it gives the place back.
+/// The right to run one job. Dropping it frees the slot.
 #[async_trait]
 pub trait Admission: Send {
-    /// Hands the job over.
+    /// Starts the job.
     async fn start(self: Box<Self>, work: Work) -> Box<dyn Running>;
 }
 
-/// A job in the hands of an executor. Dropping it after [`Event::Ended`] frees its place; dropping it
-/// before is allowed, stops the job, and frees the place when it has stopped.
+/// A job that an executor runs. Dropping it after [`Event::Ended`] frees its slot. Dropping it
+/// earlier is allowed: this stops the job, and frees the slot when the job has stopped.
 #[async_trait]
 pub trait Running: Send {
-    /// The next report. Safe to drop and call again; not called again after [`Event::Ended`].
+    /// The next event. Cancel-safe: the future can be dropped and the method called again. Must not
+    /// be called after [`Event::Ended`].
     async fn next(&mut self) -> Event;
 
-    /// Whether the job has asked for another process in the place of its own.
+    /// Whether the job requested that its process is replaced by a new one.
     fn refreshes(&self) -> bool {
         false
     }
 
-    /// Asks the job to stop. It still ends with [`Event::Ended`].
+    /// Requests that the job stops. It still ends with [`Event::Ended`].
     fn cancel(&mut self);
 }

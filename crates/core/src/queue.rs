@@ -1,9 +1,10 @@
-//! The port of the lines that jobs wait in: who is worked on next. What is behind it (the memory of one
-//! process, Redis) is no business of callers.
+//! The port of the queues in which jobs wait: it decides which job runs next. Callers do not depend
+//! on the implementation (the memory of one process, Redis).
 //!
-//! A queue is a hint and the store is the truth. An entry only names a job; what it names may be over, and an
-//! entry that was lost is made again from the store. Whoever takes an entry has it for as long as it is renewed,
-//! and says when it is done with it. One that is not renewed any more is given to somebody else.
+//! The store is authoritative, a queue is only a hint. An entry only names a job: the job may
+//! already have ended, and a lost entry is created again from the store. A consumer that takes an
+//! entry holds it as long as it renews the claim, and acknowledges the entry when it is done. An
+//! entry whose claim is no longer renewed is given to another consumer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,17 +16,17 @@ use jiff::Timestamp;
 
 use crate::{Account, JobId};
 
-/// Why a queue did not do it. It may later.
+/// A failed operation of a queue. A later attempt may succeed.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("the queue cannot be used now: {0}")]
+#[error("the queue is unavailable: {0}")]
 pub struct QueueError(pub String);
 
-/// The name of a line: one for each version of a model. Cheap to clone.
+/// The name of a queue. Each version of a model has its own. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueName(Arc<str>);
 
 impl QueueName {
-    /// The line with this name.
+    /// The queue with this name.
     pub fn new(name: &str) -> Self {
         Self(name.into())
     }
@@ -42,21 +43,21 @@ impl fmt::Display for QueueName {
     }
 }
 
-/// Who is before whom among the jobs of one account.
+/// The order between the jobs of one account.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// First come, first served.
+    /// First in, first out.
     #[default]
     Normal,
-    /// After all others of its account.
+    /// After all jobs of the account with normal priority.
     Low,
 }
 
 impl Priority {
-    /// The note about a job that lets others go first, if it says `true`.
+    /// The key in a job's context that selects [`Priority::Low`] when its value is `true`.
     pub const CONTEXT_KEY: &str = "yields";
 
-    /// What the notes about a job say.
+    /// The priority that a job's context selects.
     pub fn from_context(context: &BTreeMap<String, String>) -> Self {
         match context.get(Self::CONTEXT_KEY).map(String::as_str) {
             Some("true") => Self::Low,
@@ -65,36 +66,37 @@ impl Priority {
     }
 }
 
-/// A job in a line.
+/// A job in a queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueueEntry {
-    /// Whose job.
+    /// The account that owns the job.
     pub account: Account,
-    /// Which.
+    /// The id of the job.
     pub id: JobId,
-    /// Before whom.
+    /// The position among the jobs of the account.
     pub priority: Priority,
-    /// After this moment nobody wants it any more.
+    /// When the job expires.
     pub deadline: Option<Timestamp>,
 }
 
-/// An entry in somebody's hands.
+/// An entry that a consumer has taken.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
-    /// In which line it stood.
+    /// The queue that the entry was taken from.
     pub queue: QueueName,
-    /// Which job.
+    /// The entry that was taken.
     pub entry: QueueEntry,
-    /// Means something to the queue only. Another one after each taking, so that who had it before has no say.
+    /// Opaque to callers. Each claim of an entry has a different ticket, so that operations with an
+    /// older claim have no effect.
     pub ticket: String,
 }
 
-/// Who takes entries: one name for each process. Cheap to clone.
+/// The name under which a process takes entries, different for each process. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Consumer(Arc<str>);
 
 impl Consumer {
-    /// Somebody with this name.
+    /// The consumer with this name.
     pub fn new(name: &str) -> Self {
         Self(name.into())
     }
@@ -105,50 +107,54 @@ impl Consumer {
     }
 }
 
-/// How many are in a line.
+/// The number of entries in a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueDepth {
-    /// In nobody's hands.
+    /// Entries that no consumer has taken.
     pub waiting: usize,
-    /// In somebody's.
+    /// Entries that a consumer has taken and not yet acknowledged.
     pub claimed: usize,
 }
 
-/// The lines that jobs wait in.
+/// The queues in which jobs wait.
 ///
-/// Accounts take turns, so that a thousand jobs of one do not delay those of another; the jobs of one account and
-/// rank are handed out in the order in which they came. All calls may be made together, and dropped.
+/// Accounts take turns, so that a thousand jobs of one account do not delay the jobs of another.
+/// Jobs of one account with the same priority are handed out in the order in which they were
+/// pushed. All methods may be called concurrently, and their futures may be dropped.
 #[async_trait]
 pub trait Queue: Send + Sync {
-    /// Puts a job behind the others of its account. One that waits already stays where it is; one that is in hand
-    /// waits again when that is done.
+    /// Adds a job behind the other jobs of its account. A job that already waits keeps its
+    /// position; a job that is claimed waits again when its claim ends.
     async fn push(&self, queue: &QueueName, entry: QueueEntry) -> Result<(), QueueError>;
 
-    /// Waits until more than so many stand in a line; says how many. They may be gone when they are asked for.
+    /// Waits until more than `more_than` entries wait in a queue, and returns their number. Other
+    /// consumers may take them before the caller does.
     async fn wait_for_more_than(
         &self,
         queue: &QueueName,
         more_than: usize,
     ) -> Result<usize, QueueError>;
 
-    /// The next of a line; waits for one as long as `patience` lasts.
+    /// Takes the next entry of a queue; waits up to `timeout` for one, then returns `None`.
     async fn take(
         &self,
         queue: &QueueName,
         consumer: &Consumer,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Option<Claim>, QueueError>;
 
-    /// These are still worked on. Those that somebody else has by now are let pass.
+    /// Renews claims whose jobs are still in progress. Claims that another consumer holds now are
+    /// ignored.
     async fn renew(&self, claims: &[Claim]) -> Result<(), QueueError>;
 
-    /// A job is over, or is not to be done: its entry goes. Says whether it was still this claim's.
+    /// Removes a claimed entry, because its job has ended or must not run. Returns whether the
+    /// claim still held the entry.
     async fn ack(&self, claim: &Claim) -> Result<bool, QueueError>;
 
-    /// A job cannot be worked on now: its entry goes back to where it stood.
+    /// Returns a claimed entry to its former position, because its job cannot run now.
     async fn put_back(&self, claim: &Claim) -> Result<(), QueueError>;
 
-    /// A job is over before its turn: it is not handed out any more.
+    /// Removes the entry of a job that ended while it waited, so that no consumer gets it.
     async fn remove(
         &self,
         queue: &QueueName,
@@ -156,13 +162,15 @@ pub trait Queue: Send + Sync {
         id: &JobId,
     ) -> Result<(), QueueError>;
 
-    /// The entries whose deadline has come, waiting or taken. Each is told once; those that wait are struck.
+    /// The entries whose deadline has passed, waiting or claimed. Each is returned once; those that
+    /// wait are removed.
     async fn overdue(&self, now: Timestamp) -> Result<Vec<(QueueName, QueueEntry)>, QueueError>;
 
-    /// When the next deadline comes, if that is known.
+    /// The time of the next deadline, if it is known.
     async fn next_deadline(&self) -> Result<Option<Timestamp>, QueueError>;
 
-    /// Entries that were taken and not renewed for `idle`, at most so many; `consumer` has them from now on.
+    /// Claims that were not renewed for `idle`, at most `limit`. They are transferred to
+    /// `consumer`.
     async fn lost(
         &self,
         consumer: &Consumer,
@@ -170,41 +178,43 @@ pub trait Queue: Send + Sync {
         limit: usize,
     ) -> Result<Vec<Claim>, QueueError>;
 
-    /// Removes what is left of entries that were struck; says of how many.
+    /// Frees what is left of removed entries; returns the number of these entries.
     async fn collect(&self) -> Result<usize, QueueError>;
 
-    /// Entries that have been there since before this moment, waiting or taken, at most so many, oldest first.
+    /// Entries that were pushed before `before`, waiting or claimed, at most `limit`, oldest first.
     async fn old(
         &self,
         before: Timestamp,
         limit: usize,
     ) -> Result<Vec<(QueueName, QueueEntry)>, QueueError>;
 
-    /// How many are in a line.
+    /// The number of entries in a queue.
     async fn depth(&self, queue: &QueueName) -> Result<QueueDepth, QueueError>;
 }
 
-/// What becomes of an entry whose holder is gone.
+/// What to do with an entry whose consumer is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
-    /// Its job is over, or stands in a line again: this entry goes.
+    /// Remove the entry: its job has ended, or was pushed again.
     Remove,
-    /// That cannot be said now: it is found again later.
+    /// Keep the entry: the state of its job is not known now. A later sweep finds the entry again.
     Keep,
 }
 
-/// Who knows what became of the jobs that entries name.
+/// Decides about the jobs of entries that the upkeep of a queue finds.
 #[async_trait]
 pub trait UpkeepHandler: Send + Sync {
-    /// The deadline of a job has come: ends it.
+    /// Ends a job whose deadline has passed.
     async fn overdue(&self, entry: &QueueEntry);
 
-    /// What this process works on itself, and so is not lost, however long nobody could say so.
+    /// The claims that this process is working on. They are not lost, however long the process
+    /// could not renew them.
     fn active_claims(&self) -> Vec<Claim>;
 
-    /// Whoever had this entry is gone: ends the job, or has it done again. Says what becomes of the entry.
+    /// Ends the job of an entry whose consumer is gone, or lets it run again. Returns what to do
+    /// with the entry.
     async fn lost(&self, claim: &Claim) -> Disposition;
 
-    /// Whether nobody needs the entry any more: its job is over, or nobody knows it.
+    /// Whether the entry is obsolete: its job has ended, or is unknown.
     async fn is_over(&self, entry: &QueueEntry) -> bool;
 }

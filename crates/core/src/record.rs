@@ -1,7 +1,7 @@
-//! What is written down about a job, so that it outlives the process that took it.
+//! The stored record of a job, which outlives the process that accepted the job.
 //!
-//! A record is the truth about a job: what is queued, held in memory or shown to somebody follows from
-//! it. It is written when the job is accepted, when the model begins, and when the job is over.
+//! The record is authoritative: queue entries, state in memory and responses are derived from it.
+//! It is written when the job is accepted, when the model begins, and when the job ends.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,77 +15,77 @@ use crate::policy::JobPolicies;
 use crate::remote::RemoteFacts;
 use crate::{Account, JobId, JobKind, Status};
 
-/// A job as it is kept.
+/// A job as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobRecord {
-    /// What was asked for; never changes.
+    /// What the client requested; never changes.
     pub spec: JobSpec,
-    /// How often it was given to a model. A report that names an older number is from the past.
+    /// How many times the job was given to a model. Reports of an earlier attempt are obsolete.
     pub attempt: u32,
-    /// How far it has come.
+    /// The status of the job.
     pub status: Status,
-    /// When the model began, the last time.
+    /// When the last attempt began.
     pub started_at: Option<Timestamp>,
-    /// How it ended; absent until then.
+    /// How the job ended; absent until then.
     pub completion: Option<Completion>,
-    /// Whether input, output and logs were removed because their time was over.
+    /// Whether input, output and logs were removed because their retention period has passed.
     pub data_removed: bool,
-    /// Whether somebody was told that it stops.
+    /// Whether a client requested that the job is canceled.
     pub cancel_requested: bool,
 }
 
-/// What was asked for.
+/// What the client requested.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobSpec {
-    /// Its id, unique in the account.
+    /// The id of the job, unique in the account.
     pub id: JobId,
-    /// Whose it is.
+    /// The account that owns the job.
     pub account: Account,
-    /// Which function.
+    /// The function of the model that the job calls.
     pub kind: JobKind,
-    /// For whom: the model, and the version of it.
+    /// The model and version that the job is for.
     pub target: Target,
-    /// The checked input, one JSON object. Files in it are still addresses.
+    /// The validated input, a JSON object. Files in it are still URLs.
     pub input: Bytes,
-    /// Where in the input addresses of files are, as JSON pointers.
+    /// Where the input contains URLs of files, as JSON pointers.
     pub files: Vec<String>,
-    /// The fields of the input that nobody may see again.
+    /// The fields of the input that are secret: no response contains their values.
     pub secrets: Vec<String>,
-    /// Notes for the model.
+    /// Additional values for the model, by key.
     pub context: BTreeMap<String, String>,
-    /// Of a training: the model that what it gives becomes a version of, `owner/name`.
+    /// For a training: the model that gets its result as a new version, `owner/name`.
     pub destination: Option<String>,
-    /// Who is told.
+    /// The webhook that receives messages about the job.
     pub hook: Option<WebhookSpec>,
-    /// In whose words it is told and shown.
+    /// The API that the job came by: its format is used for webhooks and responses.
     pub api: Api,
-    /// How it is treated where the APIs differ.
+    /// How the job is handled where the APIs differ.
     pub policies: JobPolicies,
-    /// After this moment nobody wants it any more.
+    /// When the job expires.
     pub deadline: Option<Timestamp>,
-    /// When it was accepted.
+    /// When the job was accepted.
     pub created_at: Timestamp,
 }
 
-/// Which model a job is for.
+/// The model and version that a job is for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Target {
     /// `owner/name`.
     pub model: String,
     /// 64 hexadecimal digits.
     pub version: String,
-    /// The deployment that it came through.
+    /// The deployment that the job was created through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<DeploymentRef>,
 }
 
-/// A deployment, and which of its releases. Written down as `owner/name#2`.
+/// A deployment and one of its releases. Stored as `owner/name#2`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct DeploymentRef {
-    /// `owner/name`; neither can hold a `#`.
+    /// `owner/name`; neither part can contain a `#`.
     pub deployment: String,
-    /// Not known of jobs that were written down without it.
+    /// The number of the release; unknown for jobs that were stored without it.
     pub release: Option<u64>,
 }
 
@@ -99,8 +99,8 @@ impl fmt::Display for DeploymentRef {
 }
 
 impl From<DeploymentRef> for String {
-    fn from(through: DeploymentRef) -> Self {
-        through.to_string()
+    fn from(deployment: DeploymentRef) -> Self {
+        deployment.to_string()
     }
 }
 
@@ -122,81 +122,81 @@ impl From<String> for DeploymentRef {
     }
 }
 
-/// Who is told how a job goes.
+/// A webhook that receives messages about a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookSpec {
-    /// Where.
+    /// The URL that receives the messages.
     pub url: String,
-    /// Which kinds of message, by their names.
+    /// The names of the events that are sent.
     pub events: Vec<String>,
-    /// Sent along.
+    /// Additional headers of each request.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// The address by which the caller reached us, for messages that say where more is to be found.
+    /// The base URL that the client used to reach the server, for links in messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// Whether those messages say where the output can be read as it comes.
+    /// Whether messages contain the URL of the output stream.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub streams: bool,
-    /// Whether what can be read there are files.
+    /// Whether that stream contains files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub streams_files: bool,
 }
 
-/// Which API a job came by.
+/// The API that a job came by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Api {
-    /// Cog's.
+    /// The Cog API.
     Cog,
-    /// Replicate's.
+    /// The Replicate API.
     Replicate,
-    /// Runpod's.
+    /// The Runpod API.
     Runpod,
 }
 
-/// A job in a few words, for lists.
+/// The main facts about a job, for lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobSummary {
-    /// Its id, unique in the account.
+    /// The id of the job, unique in the account.
     pub id: JobId,
-    /// Whose it is.
+    /// The account that owns the job.
     pub account: Account,
-    /// Which function.
+    /// The function of the model that the job calls.
     pub kind: JobKind,
-    /// For whom.
+    /// The model and version that the job is for.
     pub target: Target,
-    /// By which API it came.
+    /// The API that the job came by.
     pub api: Api,
-    /// How far it has come.
+    /// The status of the job.
     pub status: Status,
-    /// When it was accepted.
+    /// When the job was accepted.
     pub created_at: Timestamp,
-    /// When the model began, the last time.
+    /// When the last attempt began.
     pub started_at: Option<Timestamp>,
-    /// When it was over.
+    /// When the job ended.
     pub completed_at: Option<Timestamp>,
 }
 
 /// How a job ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Completion {
-    /// When.
+    /// When the job ended.
     pub completed_at: Timestamp,
-    /// What it gave, as JSON.
+    /// The output, as JSON.
     pub output: Option<Bytes>,
-    /// What it printed.
+    /// What the job printed.
     pub logs: String,
-    /// Why it failed.
+    /// Why the job failed.
     pub error: Option<String>,
-    /// What the model noted, and `predict_time`.
+    /// The metrics that the model recorded, and `predict_time`.
     pub metrics: Map<String, Value>,
     /// What is known about the remote worker; absent for jobs that ran here.
     pub remote: Option<RemoteFacts>,
 }
 
 impl Completion {
-    /// The end of a job of which nothing is known any more.
+    /// The completion of a job about which nothing is known any more.
     pub fn empty() -> Self {
         Self {
             completed_at: Timestamp::UNIX_EPOCH,
@@ -209,56 +209,56 @@ impl Completion {
     }
 }
 
-/// The last message about a job, kept until somebody has taken it.
+/// The final webhook message about a job, stored until the receiver has accepted it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboxMessage {
-    /// The message's own id, the same over all attempts.
+    /// The id of the message, the same for all attempts.
     pub id: String,
-    /// Whose job it is about.
+    /// The account that owns the job.
     pub account: Account,
-    /// Which job.
+    /// The job that the message is about.
     pub job: JobId,
-    /// For which model the job was, `owner/name`.
+    /// The model that the job was for, `owner/name`.
     pub model: String,
-    /// Where it goes.
+    /// The webhook that receives the message.
     pub hook: WebhookSpec,
-    /// What it says.
+    /// The body of the request.
     pub body: Bytes,
-    /// When it was written.
+    /// When the message was created.
     pub created_at: Timestamp,
-    /// How often it was tried.
+    /// The number of attempts so far.
     pub attempts: u32,
-    /// When it is tried next.
+    /// When the next attempt is due.
     pub next_at: Timestamp,
 }
 
-/// A letter that is not sent any more, without what it says.
+/// An outbox message that is not sent any more, without its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettledMessage {
-    /// The message's own id.
+    /// The id of the message.
     pub id: String,
-    /// Whose job it is about.
+    /// The account that owns the job.
     pub account: Account,
-    /// Which job.
+    /// The job that the message is about.
     pub job: JobId,
-    /// For which model the job was, `owner/name`.
+    /// The model that the job was for, `owner/name`.
     pub model: String,
-    /// Where it went.
+    /// The URL of the webhook.
     pub url: String,
-    /// When it was written.
+    /// When the message was created.
     pub created_at: Timestamp,
-    /// How often it was tried.
+    /// The number of attempts.
     pub attempts: u32,
-    /// What became of it.
+    /// When and why sending stopped.
     pub settled: Settlement,
 }
 
-/// That a letter is not sent any more.
+/// The end of the delivery of an outbox message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
-    /// Since when.
+    /// When the delivery ended.
     pub at: Timestamp,
-    /// Why it was given up; absent when somebody has taken it.
+    /// Why the server gave up; absent when the receiver has accepted the message.
     pub given_up: Option<String>,
 }
 
@@ -267,18 +267,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_is_written_behind_its_deployment() {
+    fn a_release_follows_its_deployment_in_text() {
         for (text, deployment, release) in [
             ("ann/app#2", "ann/app", Some(2)),
             ("ann/app", "ann/app", None),
             ("ann/app#x", "ann/app#x", None),
         ] {
-            let through = DeploymentRef::from(text.to_owned());
+            let parsed = DeploymentRef::from(text.to_owned());
             assert_eq!(
-                (through.deployment.as_str(), through.release),
+                (parsed.deployment.as_str(), parsed.release),
                 (deployment, release)
             );
-            assert_eq!(through.to_string(), text);
+            assert_eq!(parsed.to_string(), text);
         }
     }
 }

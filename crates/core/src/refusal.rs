@@ -1,79 +1,81 @@
-//! Why a request was not taken. Nothing has happened, nothing will.
+//! Reasons to refuse a request. A refused request has no effect.
 
 use crate::JobId;
+use crate::counters::MetricLabel as _;
 use crate::health::Health;
 
-/// Why a request was not taken.
+/// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// The model is not there, not yet or not any more.
-    #[error("the model is not ready: {health:?}")]
+    /// The model does not take jobs yet, or does not take them any more.
+    #[error("the model is not ready: its health is `{}`", health.as_str())]
     NotReady {
-        /// What it is instead.
+        /// The health of the model.
         health: Health,
     },
-    /// Every slot is taken and the line is full.
-    #[error("every slot is busy and the line is full; try again later")]
+    /// Every slot is busy and the queue is full.
+    #[error("every slot is busy and the queue is full; try again later")]
     AtCapacity,
-    /// The input does not fit the model's schema.
-    #[error("the input does not fit the model: {}", .0.iter().map(|e| format!("{}: {}", e.field, e.message)).collect::<Vec<_>>().join("; "))]
+    /// The input does not match the model's schema.
+    #[error("the input does not match the schema of the model: {}", .0.iter().map(|e| format!("{}: {}", e.field, e.message)).collect::<Vec<_>>().join("; "))]
     InvalidInput(Vec<FieldError>),
     /// The id belongs to a job that is still running.
-    #[error("job `{0}` is already running")]
+    #[error("job `{0}` is still running; wait for it to end or use another id")]
     IdInUse(JobId),
-    /// The id belongs to a job with another input.
-    #[error("job `{0}` was made with another input")]
+    /// The id belongs to a job with a different input.
+    #[error("job `{0}` exists with a different input; use another id")]
     InputDiffers(JobId),
-    /// A stream was wanted from a model that does not stream.
-    #[error("the model does not stream")]
+    /// The client requested a stream from a model that does not stream.
+    #[error("the model does not support streaming; send the request without it")]
     NotStreaming,
-    /// The webhook's address cannot be used. It is not repeated here: it may hold credentials.
-    #[error("the webhook cannot be used: {reason}")]
+    /// The URL of the webhook is not valid or not allowed. The message does not repeat it: it may
+    /// contain credentials.
+    #[error("the webhook URL cannot be used: {reason}")]
     BadWebhook {
-        /// Why.
+        /// Why the URL cannot be used.
         reason: String,
     },
-    /// There is no room for the job's files.
-    #[error("the server has no space left for the files of this job; try again later")]
+    /// There is no disk space for the files of the job.
+    #[error("the server has no disk space left for the files of this job; try again later")]
     NoSpace,
-    /// The job cannot be written down now.
-    #[error("the server cannot keep jobs at the moment; try again later")]
+    /// The job cannot be stored now.
+    #[error("the server cannot store jobs at the moment; try again later")]
     StoreUnavailable,
-    /// The server is on its way out.
+    /// The server is shutting down.
     #[error("the server is shutting down")]
     Closing,
 }
 
-/// One thing wrong with an input.
+/// One error of an input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {
-    /// Which field, with the path below it: `numbers/1`.
+    /// The field, with the path below it: `numbers/1`.
     pub field: String,
-    /// What is wrong.
+    /// What is wrong, for the client.
     pub message: String,
-    /// Which rule it breaks.
+    /// The rule that the input violates.
     pub rule: Rule,
 }
 
-/// Which rule of a model's schema an input breaks, as far as callers are told.
+/// The rule of a model's schema that an input violates, as far as clients see the difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rule {
-    /// The field must be there.
+    /// The field is required.
     Required,
-    /// It must be one of these, as JSON.
+    /// The value must be one of these, as JSON.
     Choice(Vec<String>),
-    /// It must be of another type.
+    /// The value must have another type.
     Type,
-    /// It is too small a number.
+    /// The number is too small.
     Minimum,
-    /// It is too large a number.
+    /// The number is too large.
     Maximum,
-    /// It is too short a text.
+    /// The string is too short.
     MinLength,
-    /// It is too long a text.
+    /// The string is too long.
     MaxLength,
-    /// It must match a pattern.
+    /// The string must match a pattern.
     Pattern,
-    /// Another one; the message says which.
+    /// Another rule; the message describes it.
     Other,
 }

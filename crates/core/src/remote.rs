@@ -1,5 +1,5 @@
-//! What is known about a job that a remote worker runs, besides its output. Executors for remote workers
-//! report it; the API of those workers renders it. It is not part of the model's metrics.
+//! What is known about a job that a remote worker runs, besides its output. Executors for remote
+//! workers report it; the API of those workers renders it. It is not part of the model's metrics.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,7 +17,8 @@ pub enum RemoteFact {
     Waiting(bool),
     /// The output arrives in parts.
     Streamed,
-    /// The value that the worker returned, when the parts are something else; `null` counts as none.
+    /// The value that the worker returned, when the parts are something else; `null` counts as
+    /// none.
     FinalOutput(Value),
     /// The worker returned nothing, which is less than `null`.
     NoOutput,

@@ -1,4 +1,4 @@
-//! The life of a job, and the one function that moves it.
+//! The status of a job, and the only function that changes it.
 //!
 //! ```mermaid
 //! stateDiagram-v2
@@ -18,50 +18,50 @@
 
 use serde::Serialize;
 
-/// Where a job is in its life.
+/// The status of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Accepted, waiting for a place to run.
+    /// Accepted, waiting for a slot.
     Queued,
-    /// Has its place; the model has not begun.
+    /// Has a slot; the model has not begun.
     Starting,
-    /// The model is at it.
+    /// The model is running.
     Processing,
     /// Ended with an output.
     Succeeded,
     /// Ended with an error.
     Failed,
-    /// Ended because somebody asked.
+    /// Ended because a cancel was requested.
     Canceled,
-    /// Ended by the platform before it could be served.
+    /// Ended by the server because its deadline passed before it started.
     Aborted,
 }
 
-/// What happens to a job.
+/// A step that changes the status of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// It gets a place to run.
+    /// The job gets a slot.
     Assign,
     /// The model begins.
     Begin,
     /// The model returned.
     Succeed,
-    /// The model, or what surrounds it, failed.
+    /// The model or its environment failed.
     Fail,
-    /// Somebody asked for it to end.
+    /// A cancel was requested.
     Cancel,
-    /// The platform ended it.
+    /// The server ended the job.
     Abort,
 }
 
-/// A step that the job cannot take from where it is.
+/// A step that the current status of the job does not allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a {from:?} job cannot {step:?}")]
+#[error("step `{step:?}` is not allowed for a job with status `{from:?}`")]
 pub struct IllegalStep {
-    /// Where the job is.
+    /// The current status.
     pub from: Status,
-    /// What was tried.
+    /// The step that was attempted.
     pub step: Step,
 }
 
@@ -80,7 +80,7 @@ impl Status {
         }
     }
 
-    /// Whether nothing more can happen.
+    /// Whether the job has ended: no step is allowed any more.
     pub fn is_terminal(self) -> bool {
         match self {
             Status::Queued | Status::Starting | Status::Processing => false,

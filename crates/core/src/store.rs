@@ -1,8 +1,9 @@
-//! The port of the record of jobs. What is behind it (SQLite, PostgreSQL) is no business of callers.
+//! The port of the store of jobs. Callers do not depend on the implementation (SQLite, PostgreSQL).
 //!
-//! Every call that changes something returns when the change will survive a crash of the machine, not
-//! earlier. Calls may be made together: a store commits what waits in one go. A call that is dropped
-//! before it returned may still come true. Moments are kept to the microsecond.
+//! Every call that changes something returns when the change will survive a crash of the machine,
+//! not earlier. Calls may be concurrent: a store commits waiting changes together. A call whose
+//! future is dropped before it returns may still take effect. Timestamps are stored with
+//! microsecond precision.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -14,84 +15,85 @@ use crate::record::{
 };
 use crate::{Account, JobId, JobKind, Status};
 
-/// Why the store did not do it. Nothing of the call has happened, as far as can be known.
+/// A failed operation of the store. The call had no effect, as far as the store can know.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// There is no room left.
-    #[error("the store has no room left: {0}")]
+    /// There is no space left.
+    #[error("the store has no space left: {0}")]
     Full(String),
-    /// It cannot be reached or used now; later it may.
-    #[error("the store cannot be used now: {0}")]
+    /// The store cannot be reached or used now. A later attempt may succeed.
+    #[error("the store is unavailable: {0}")]
     Unavailable(String),
-    /// What was given can never be kept, now or later: it is too large, or contradicts itself.
-    #[error("the store cannot keep what it was given: {0}")]
+    /// The arguments can never be stored, now or later: they are too large, or contradict each
+    /// other.
+    #[error("the store rejected the data: {0}")]
     Invalid(String),
-    /// What is kept cannot be read.
-    #[error("the store holds something that cannot be read: {0}")]
+    /// Stored data cannot be read.
+    #[error("the store contains data that cannot be read: {0}")]
     Corrupt(String),
 }
 
-/// What became of an insert.
+/// The result of an insert.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Inserted {
-    /// It is kept from now on.
+    /// The job was stored.
     New,
-    /// One with this account and id is kept already.
+    /// The store already has this job with the same account and id.
     Known(Box<JobRecord>),
 }
 
-/// A page of a list, newest first. It may be shorter than asked for when its jobs are large; whether there
-/// are more is said by `next` and `previous` only.
+/// A page of a list, newest first. It may be shorter than requested when its jobs are large; only
+/// `next` and `previous` say whether there are more.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page<T> {
-    /// What is on it.
+    /// The items of the page.
     pub items: Vec<T>,
     /// Where the next page begins, if there is one.
     pub next: Option<Cursor>,
-    /// Where the page before begins, if there is one.
+    /// Where the previous page begins, if there is one.
     pub previous: Option<Cursor>,
 }
 
-/// A place in a list, and whether to go to older or to newer ones from there. Its text means something to
-/// the store only. It stays good when the jobs around it are forgotten. One that cannot be read (clients send
-/// what they like) leads to an empty page without neighbours.
+/// A position in a list, and the direction from there: to older or to newer jobs. Its text is
+/// opaque to callers. It stays valid when the jobs around it are deleted. A cursor that cannot be
+/// parsed (clients may send any text) leads to an empty page without `next` and `previous`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor(pub String);
 
-/// Which jobs of an account are wanted.
+/// A query for the jobs of one account.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobQuery {
-    /// Whose.
+    /// The account that owns the jobs.
     pub account: Account,
     /// Predictions or trainings.
     pub kind: JobKind,
-    /// Made at this moment or later. Pages of one list must be asked for with the same bounds.
+    /// Created at this time or later. All pages of one list must be requested with the same bounds.
     pub created_after: Option<Timestamp>,
-    /// Made before this moment.
+    /// Created before this time.
     pub created_before: Option<Timestamp>,
-    /// Where to begin.
+    /// Where the page begins.
     pub from: Option<Cursor>,
-    /// How many at most. With 0 the page is empty and has no neighbours.
+    /// The maximum number of jobs. With 0 the page is empty and has no `next` and `previous`.
     pub limit: usize,
 }
 
-/// Which jobs are wanted, of all accounts. What is absent does not matter.
+/// A filter for jobs of all accounts. An absent field matches every job.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobFilter {
-    /// Whose.
+    /// The account that owns the job.
     pub account: Option<Account>,
-    /// With this id.
+    /// The id of the job.
     pub id: Option<JobId>,
-    /// For this model.
+    /// The model that the job is for.
     pub model: Option<String>,
-    /// In one of these states; none is any.
+    /// The status is one of these; an empty list matches every status.
     pub statuses: Vec<Status>,
-    /// How many at most.
+    /// The maximum number of jobs.
     pub limit: usize,
 }
 
 impl JobFilter {
-    /// Whether this one is among them.
+    /// Whether the filter matches a job.
     pub fn matches(&self, job: &JobSummary) -> bool {
         self.account
             .as_ref()
@@ -105,32 +107,32 @@ impl JobFilter {
     }
 }
 
-/// What came of sending a letter once.
+/// The result of one attempt to send an outbox message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SendOutcome {
-    /// Nobody has taken it; it is tried again then.
+    /// The receiver has not accepted the message; the next attempt is due at this time.
     Retry(Timestamp),
-    /// It is not tried any more.
+    /// There are no more attempts.
     Settled(Settlement),
 }
 
-/// What became of the wish to have a letter sent again.
+/// The result of a request to send a settled message again.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reopened {
-    /// It is to be sent, from now on.
+    /// The message is pending again.
     Message(Box<OutboxMessage>),
-    /// It is not settled: somebody sends it already.
+    /// The message is not settled: its delivery is still pending.
     StillPending,
-    /// Nobody knows it.
+    /// There is no such message.
     Unknown,
 }
 
-/// What a store counts. It is read while the store goes on.
+/// Metrics of a store. They can be read while the store is in use.
 #[derive(Debug)]
 pub struct StoreMetrics {
-    /// How long commits took, the sync to the disk included.
+    /// The duration of commits, including the sync to disk.
     pub commit_seconds: Histogram,
-    /// How many changes were committed together.
+    /// The number of changes per commit.
     pub commit_changes: Histogram,
 }
 
@@ -147,37 +149,38 @@ impl Default for StoreMetrics {
     }
 }
 
-/// The end of a job, with the message about it that must go out.
+/// The end of a job, with the final webhook message about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobFinish {
-    /// Whose job.
+    /// The account that owns the job.
     pub account: Account,
-    /// Which.
+    /// The id of the job.
     pub id: JobId,
-    /// By which attempt. Another one has no say any more.
+    /// The attempt that ends the job. The end is ignored if another attempt is the current one.
     pub attempt: u32,
-    /// When the model began, if that was not noted before: then the end notes it too, and `attempt` is the one
-    /// before.
+    /// When the model began, if the begin was not stored before. Then the end stores it too, and
+    /// `attempt` is the number of the previous attempt.
     pub began_at: Option<Timestamp>,
-    /// As what it ends; another than a terminal one is [`StoreError::Invalid`].
+    /// The final status; a status that is not terminal is [`StoreError::Invalid`].
     pub status: Status,
-    /// How.
+    /// How the job ended.
     pub completion: Completion,
-    /// Kept in the same moment, if somebody wants to be told.
+    /// The message for the webhook, if there is one; stored in the same transaction.
     pub message: Option<OutboxMessage>,
 }
 
-/// What is written down about jobs.
+/// The store of jobs and of the messages about them.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Keeps a new job as `Queued`, unless its id is taken in its account.
+    /// Stores a new job as `Queued`, unless its account already has a job with the same id.
     async fn insert(&self, spec: JobSpec) -> Result<Inserted, StoreError>;
 
-    /// Keeps a new job as `Queued`, in the place of one of its account with the same id that is over.
+    /// Stores a new job as `Queued`. It replaces a job of its account with the same id that has
+    /// ended.
     async fn replace(&self, spec: JobSpec) -> Result<Inserted, StoreError>;
 
-    /// Notes that a job is given to a model and is `Processing` from `at`; the number of this attempt (the
-    /// first is 1), or `None` when it is over or unknown.
+    /// Records that a job is given to a model and is `Processing` since `at`. Returns the number of
+    /// this attempt (the first is 1), or `None` when the job has ended or is unknown.
     async fn begin(
         &self,
         account: &Account,
@@ -185,49 +188,57 @@ pub trait Store: Send + Sync {
         at: Timestamp,
     ) -> Result<Option<u32>, StoreError>;
 
-    /// Notes that somebody was told that a job stops. `false` when it is over already, or unknown.
+    /// Records that a cancel was requested. Returns `false` when the job has already ended or is
+    /// unknown.
     async fn request_cancel(&self, account: &Account, id: &JobId) -> Result<bool, StoreError>;
 
-    /// Ends a job. `false` when it was over already, is unknown, or another attempt has it: nothing is changed
-    /// then, and the letter is not kept. A job that never began is ended by attempt 0.
+    /// Ends a job. Returns `false` when the job has already ended, is unknown, or another attempt
+    /// is the current one: then nothing changes, and the message is not stored. A job that never
+    /// began is ended by attempt 0.
     async fn finish(&self, finish: JobFinish) -> Result<bool, StoreError>;
 
     /// One job.
     async fn get(&self, account: &Account, id: &JobId) -> Result<Option<JobRecord>, StoreError>;
 
-    /// Jobs of an account, newest first: by `created_at`, those of one moment by the order of their acceptance.
+    /// Jobs of an account, newest first: by `created_at`, and jobs with the same `created_at` by
+    /// the order in which they were accepted.
     async fn list(&self, query: JobQuery) -> Result<Page<JobRecord>, StoreError>;
 
-    /// Jobs of all accounts in a few words, the last accepted first.
-    async fn recent(&self, wanted: JobFilter) -> Result<Vec<JobSummary>, StoreError>;
+    /// Summaries of jobs of all accounts, the last accepted first.
+    async fn recent(&self, filter: JobFilter) -> Result<Vec<JobSummary>, StoreError>;
 
-    /// Jobs that are not over, oldest first, after the one with this number; each with its number. For
-    /// taking up work after a restart. Fewer than `limit` may come although there are more (large inputs); when
-    /// none comes, there are none. Numbers grow in the order of acceptance and are never given twice.
+    /// Jobs that have not ended, oldest first, that follow the job with the number `after`; each
+    /// with its number. For resuming work after a restart. May return fewer than `limit` although
+    /// there are more (large inputs); an empty result means that there are none. Numbers grow in
+    /// the order in which jobs are accepted and are never reused.
     async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, JobRecord)>, StoreError>;
 
-    /// Removes input, output and logs of jobs that were over before this moment; says of how many.
-    /// Their input is `{}` from then on, their output absent, their logs empty; settled letters about them are gone.
+    /// Removes input, output and logs of jobs that ended before `over_before`, at most `limit`;
+    /// returns the number of jobs. From then on their input is `{}`, their output absent and their
+    /// logs empty. Settled messages about them are deleted.
     async fn remove_data(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError>;
 
-    /// Forgets jobs that were over before this moment; says how many. Their ids are free again; letters about
-    /// them stay until they are settled, and are forgotten when they were settled before this moment.
+    /// Deletes jobs that ended before `over_before`, at most `limit`; returns their number. Their
+    /// ids can be used again. Messages about them stay until they are settled, and are deleted when
+    /// they were settled before `over_before`.
     async fn forget(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError>;
 
-    /// Letters that are still to be sent, those that are not due as well, oldest first, after the one with this
-    /// number; each with its number. Fewer than `limit` may come although there are more (large bodies); when none
-    /// comes, there are none. Numbers grow in the order in which letters were kept.
+    /// Messages whose delivery is pending, including those that are not due yet, oldest first, that
+    /// follow the message with the number `after`; each with its number. May return fewer than
+    /// `limit` although there are more (large bodies); an empty result means that there are none.
+    /// Numbers grow in the order in which messages are stored.
     async fn pending_messages(
         &self,
         after: u64,
         limit: usize,
     ) -> Result<Vec<(u64, OutboxMessage)>, StoreError>;
 
-    /// A letter was tried. One that is settled is kept for a while, so that it can be looked up and sent again.
-    /// Unknown ones are let pass.
-    async fn record_attempt(&self, id: &str, tried: SendOutcome) -> Result<(), StoreError>;
+    /// Records the result of one attempt to send a message. A settled message is kept for a while,
+    /// so that it can be inspected and sent again. Unknown messages are ignored.
+    async fn record_attempt(&self, id: &str, outcome: SendOutcome) -> Result<(), StoreError>;
 
-    /// Letters that are settled, the last one first; of this account and about this job, if these are given.
+    /// Settled messages, the last settled first; only those of `account` and about `job`, if these
+    /// are given.
     async fn settled_messages(
         &self,
         account: Option<Account>,
@@ -235,7 +246,8 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Result<Vec<SettledMessage>, StoreError>;
 
-    /// Has a settled letter sent again, from this moment on. One of another account than this one is unknown.
+    /// Makes a settled message pending again, due at `at`. With `account`, a message of another
+    /// account is unknown.
     async fn reopen_message(
         &self,
         id: &str,
@@ -244,30 +256,32 @@ pub trait Store: Send + Sync {
     ) -> Result<Reopened, StoreError>;
 }
 
-/// Small things that the store keeps as JSON under a name: deployments, descriptions of files, secrets.
+/// Small JSON documents, by namespace and name: deployments, metadata of files, secrets.
 #[async_trait]
 pub trait Documents: Send + Sync {
-    /// Keeps a document, in the place of the one with this name if there is one.
-    async fn put(&self, shelf: &str, name: &str, json: Bytes) -> Result<(), StoreError>;
+    /// Stores a document. It replaces the document with this name, if there is one.
+    async fn put(&self, namespace: &str, name: &str, json: Bytes) -> Result<(), StoreError>;
 
-    /// Keeps a document unless there is one with this name; the one that is kept now.
-    async fn put_new(&self, shelf: &str, name: &str, json: Bytes) -> Result<Bytes, StoreError>;
+    /// Stores a document unless there is one with this name. Returns the document that is stored
+    /// now.
+    async fn put_new(&self, namespace: &str, name: &str, json: Bytes) -> Result<Bytes, StoreError>;
 
-    /// Keeps a document in the place of one that is still as it was read; says whether it was.
+    /// Replaces a document if it still equals `expected`; returns whether it did.
     async fn swap(
         &self,
-        shelf: &str,
+        namespace: &str,
         name: &str,
-        was: &Bytes,
+        expected: &Bytes,
         json: Bytes,
     ) -> Result<bool, StoreError>;
 
     /// One document.
-    async fn fetch(&self, shelf: &str, name: &str) -> Result<Option<Bytes>, StoreError>;
+    async fn fetch(&self, namespace: &str, name: &str) -> Result<Option<Bytes>, StoreError>;
 
-    /// Removes a document; says whether it was there.
-    async fn remove(&self, shelf: &str, name: &str) -> Result<bool, StoreError>;
+    /// Removes a document; returns whether it existed.
+    async fn remove(&self, namespace: &str, name: &str) -> Result<bool, StoreError>;
 
-    /// The documents of a shelf whose names begin with `prefix`, by name (in the order of its bytes).
-    async fn all(&self, shelf: &str, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError>;
+    /// The documents of a namespace whose names begin with `prefix`, ordered by the bytes of their
+    /// names.
+    async fn all(&self, namespace: &str, prefix: &str) -> Result<Vec<(String, Bytes)>, StoreError>;
 }
