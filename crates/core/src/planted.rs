@@ -1,7 +1,7 @@
 //! Planted bugs: deliberate faults that prove that the torture program finds them.
 //!
-//! They exist only in builds with the feature `planted-bugs`, where [`enable`] switches one on. Without
-//! the feature, [`planted!`](crate::planted!) expands to nothing.
+//! They exist only in builds with the feature `planted-bugs`, where `enable` switches one on.
+//! Without the feature, [`planted!`](crate::planted!) expands to nothing.
 
 #[cfg(feature = "planted-bugs")]
 mod enabled {

@@ -21,7 +21,7 @@ pub trait Executor: Send + Sync {
     /// for capacity are served fairly: accounts take turns.
     fn admit(&self, account: &Account, wait: WaitPolicy) -> Result<Admitted, Refusal>;
 
-    /// Whether a job may wait for capacity without a limit of time. Returns the refusal otherwise.
+    /// Checks whether a job may wait for capacity for an unlimited time.
     fn accepts(&self) -> Result<(), Refusal> {
         match self.report().health {
             Health::Unknown | Health::Starting | Health::Ready | Health::Busy => Ok(()),
