@@ -299,7 +299,7 @@ def test_jobs_of_several_models_survive_a_kill(start_server, models, gate, recei
     assert receiver.wait_terminal("/local-one")["output"] == "one local/one"
     gone = receiver.wait_terminal("/bob-three")
     assert gone["status"] == "failed"
-    assert "`bob/three` is not served any more" in gone["error"]
+    assert "`bob/three` is no longer served" in gone["error"]
 
 
 def test_a_symlink_in_the_folder_is_a_model(start_server, models, tmp_path):

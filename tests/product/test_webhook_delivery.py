@@ -150,7 +150,7 @@ def test_a_410_ends_the_retries(shared_server, receiver):
     server.predict(id="gone", webhook=receiver.plan(hook, 410), webhook_events_filter=["completed"])
     message = settled(server, "gone", "failed")[0]
     assert len(message["attempts"]) == 1
-    assert "gone" in message["given_up"]
+    assert "410 Gone" in message["given_up"]
 
 
 def test_retry_after_is_honoured(shared_server, receiver):

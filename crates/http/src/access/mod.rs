@@ -109,7 +109,7 @@ async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -
         }
         Err(error) => {
             let (reason, peer) = (error.to_string(), peer_of(request.extensions()));
-            tracing::warn!(target: "audit", status = 401, path = logged_path(&request), peer, reason, "request rejected");
+            tracing::warn!(target: "audit", status = 401, path = logged_path(&request), peer, reason, "refused");
             // Clients of an API understand only errors of its shape.
             let mut response = match request.uri().path() {
                 path if path.starts_with(replicate::ROOT) => replicate::reply::unauthenticated(),
@@ -152,7 +152,7 @@ fn forbidden(client: &Identity, request: &Request) -> Response {
         "this needs the token of an administrator"
     };
     let peer = peer_of(request.extensions());
-    tracing::warn!(target: "audit", status = 403, account = %client.account, path = logged_path(request), peer, "request rejected");
+    tracing::warn!(target: "audit", status = 403, account = %client.account, path = logged_path(request), peer, "refused");
     RejectReason::NotAllowed.tag(error_response(StatusCode::FORBIDDEN, reason))
 }
 
