@@ -21,7 +21,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("crates/*/src/**/*.rs", "python/src/**/*.rs")
 
-ROLES = frozenset({"Config", "Error", "Inner", "AppState", "Msg"})
+ROLES = frozenset({"Config", "Error", "Inner", "ApiError", "AppState", "Msg"})
 FOREIGN_NAMES = "wire.rs"
 
 DECLARATION = re.compile(

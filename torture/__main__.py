@@ -50,7 +50,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--settle", type=float, help="seconds to wait for pending jobs after the load")
     parser.add_argument("--server", type=Path, default=default, help="the server binary")
     parser.add_argument("--profile", choices=NAMES, default="storm", help="the kind of run")
-    parser.add_argument("--plant", default="", metavar="BUG", help="enable a planted bug; needs a server built by `make planted-bugs`")
+    parser.add_argument("--plant", default="", metavar="BUG", help="enable a planted bug (make planted-bugs)")
     parser.add_argument("--logs", type=Path, default=ROOT / "target" / "torture", help="the folder for logs")
     parser.add_argument("--keep", action="store_true", help="also keep the logs of runs without violations")
     commands = parser.add_subparsers(dest="command_given")

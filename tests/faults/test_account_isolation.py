@@ -182,7 +182,7 @@ def test_a_thousand_ids_share_no_pattern(shared_server):
     bits = sum(math.log2(len(seen)) for seen in letters)
     assert bits >= 96, [len(seen) for seen in letters]
     assert min(len(seen) for seen in letters[1:]) > 8, "a place that hardly changes"
-    # Neighbours in time are no nearer to each other than strangers.
+    # Consecutive ids are no more similar than any other two.
     near = [same_places(a, b) for a, b in itertools.pairwise(ids)]
     far = [same_places(a, b) for a, b in zip(ids[:500], ids[500:], strict=True)]
     assert abs(statistics.mean(near) - statistics.mean(far)) < 0.5

@@ -155,7 +155,7 @@ def test_a_sparse_file_is_refused_by_its_size(start_server, small_temp_dir, rece
     with assert_recovers(server, own_files=True):
         reset_peak_memory(server.process.pid)
         body = fails_once(server, receiver, f"files.{how}", number=gib)
-    assert "No space" not in body["error"], "it was copied before anybody looked at its size"
+    assert "No space" not in body["error"], "it was copied before its size was checked"
     assert peak_memory(server.process.pid) < 300 * MIB
 
 

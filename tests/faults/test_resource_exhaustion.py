@@ -102,7 +102,7 @@ def test_a_child_that_dies_without_descriptors_is_replaced_later(start_server, r
         assert caller.send(ask).reply().status == 200
         limit(server, open_descriptors(server.process.pid) - 6)  # what the dead one leaves must not be enough
         os.kill(descendants(server.process.pid)[0], signal.SIGKILL)
-        wait_until(lambda: "cannot start" in server.log(), "an attempt that failed")
+        wait_until(lambda: "failed to start child" in server.log(), "an attempt that failed")
         assert caller.send(ask).reply(timeout=2).json["status"] == "STARTING"
         limit(server, before)
     server.wait_health("READY", timeout=10)

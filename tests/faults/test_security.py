@@ -23,7 +23,7 @@ PLANTED = "planted-do-not-tell"
 
 
 def listening_addresses(port: int) -> set[str]:
-    """Addresses on which anybody listens at this port, as the kernel writes them."""
+    """Addresses with a listener on this port, as the kernel writes them."""
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:

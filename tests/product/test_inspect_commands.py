@@ -204,11 +204,11 @@ class TestMistakes:
         assert (wrong.returncode, "the token is invalid" in wrong.stderr) == (64, True)
         assert "TIDEGATE_API_TOKEN" in wrong.stderr
 
-    @pytest.mark.parametrize("command", [["logs", "nobody-made-it"], ["cancel", "nobody-made-it"]])
+    @pytest.mark.parametrize("command", [["logs", "unknown-job"], ["cancel", "unknown-job"]])
     def test_an_unknown_job(self, shared_server, command):
         ended = run(shared_server("echo"), *command)
         assert ended.returncode == 1
-        assert "has no job `nobody-made-it`" in ended.stderr and "ps --all" in ended.stderr
+        assert "has no job `unknown-job`" in ended.stderr and "ps --all" in ended.stderr
 
     def test_an_invalid_url_is_an_error(self):
         ended = run(None, "ps", url="localhost:5000")

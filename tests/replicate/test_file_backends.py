@@ -93,7 +93,7 @@ def test_after_a_kill_files_remain_and_orphans_are_removed(in_bucket, bucket):
     url = output_of(before, text="kept")
     key = one_key(bucket, b"kept")
     before.kill()
-    ours, foreign = f"{key.rpartition('/')[0]}/{'0' * 64}", "some/where/of-somebody-else"
+    ours, foreign = f"{key.rpartition('/')[0]}/{'0' * 64}", "some/where/of-another-owner"
     bucket.put(ours, b"left")
     bucket.put(foreign, b"not ours")
     after = in_bucket("files_out")
@@ -151,7 +151,7 @@ def test_a_store_that_fails_fails_the_prediction(in_bucket, bucket, data):
 
 
 def test_a_missing_bucket_is_reported_at_startup(serve_model, bucket):
-    with pytest.raises(AssertionError, match="there is no such bucket"):
+    with pytest.raises(AssertionError, match="the bucket does not exist"):
         serve_model("files_out", "--files-store", "s3://nowhere", env=bucket.env)
 
 
@@ -169,5 +169,5 @@ def test_files_can_be_stored_in_another_folder(serve_model, tmp_path):
 
 
 def test_another_file_store_needs_a_data_folder(serve_model):
-    with pytest.raises(AssertionError, match="--files-store needs a data folder"):
+    with pytest.raises(AssertionError, match="--files-store needs a data directory"):
         serve_model("files_out", "--files-store", "file:///tmp/x", env={"TIDEGATE_DATA_DIR": "none"})

@@ -234,7 +234,9 @@ def test_a_file_above_the_limit_fails_the_prediction(serve_model, data, tmp_path
     (tmp_path / "large").write_bytes(b"1" * (MIB + 1))
     input = {"kind": "existing", "name": str(tmp_path / "large")}
     made = model.create(input, headers={"Prefer": "wait"}).json
-    assert (made["status"], f"more than the {MIB}" in made["error"]) == ("failed", True), made["error"]
+    assert (made["status"], f"more than the maximum of {MIB}" in made["error"]) == ("failed", True), made[
+        "error"
+    ]
     assert on_disk(data) == []
 
 

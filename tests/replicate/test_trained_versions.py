@@ -245,7 +245,7 @@ def test_predictions_of_a_removed_version_run_on_no_other_version_after_a_kill(s
     after = serve_model("learns")
     wait_until(lambda: after.show(made.id)["completed_at"], "the end")
     shown = after.show(made.id)
-    assert shown["status"] == "failed" and "not served any more" in shown["error"], shown
+    assert shown["status"] == "failed" and "no longer served" in shown["error"], shown
 
 
 def test_a_version_trained_from_a_removed_version_cannot_run(serve_model, tmp_path):
@@ -260,7 +260,7 @@ def test_a_version_trained_from_a_removed_version_cannot_run(serve_model, tmp_pa
     gate.touch()
     wait_until(lambda: learns.get(f"/v1/trainings/{made.id}").json["completed_at"], "the end")
     shown = learns.get(f"/v1/trainings/{made.id}").json
-    assert shown["status"] == "failed" and "removed meanwhile" in shown["error"], shown
+    assert shown["status"] == "failed" and "removed in the meantime" in shown["error"], shown
 
 
 def test_a_version_trained_for_a_removed_model_can_be_deleted(serve_model, tmp_path):

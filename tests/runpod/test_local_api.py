@@ -16,7 +16,7 @@ JSON = {"content-type": "application/json"}
 
 
 def comparable(reply: Reply) -> tuple[int, str | None, Any]:
-    """The answer without what is never the same: ids, and frames of whoever called the handler."""
+    """The response without what differs each time: ids, and stack frames of the caller."""
     body = json.loads(ID.sub("ID", reply.body.decode()))
     if isinstance(body, dict) and str(body.get("error", "")).startswith('{"error_type"'):
         error = json.loads(body["error"])

@@ -56,7 +56,7 @@ def test_an_endpoint_with_jobs_is_removed_by_force_only(platform: Platform) -> N
     assert platform.call("GET", "/v2/other/job-take/w?gpu=x&job_in_progress=0").json()["id"] == running
     refused = ask(platform, "remove", "other")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert "2 job(s)" in refused.stderr and "--force" in refused.stderr
+    assert "2 unfinished job(s)" in refused.stderr and "--force" in refused.stderr
     assert platform.status(queued, endpoint="other")["status"] == "IN_QUEUE"
     assert ask(platform, "remove", "other", "--force").stdout == "removed other, and canceled 2 job(s)\n"
     platform.kill()
@@ -74,7 +74,7 @@ def test_workers_of_a_removed_endpoint_stop_and_get_404(platform: Platform, tmp_
     wait_until(began.exists, "the worker to begin")
     assert ask(platform, "remove", "echo", "--force").returncode == 0
     wait_until(stopped.exists, "the handler to be stopped")
-    wait_until(lambda: "404" in worker.log(), "the worker to be told", timeout=30)
+    wait_until(lambda: "404" in worker.log(), "the worker's 404", timeout=30)
     reply = requests.get(f"{platform.url}/v2/echo/job-take/w?gpu=x", timeout=30)
     assert (reply.status_code, "no endpoint `echo`" in reply.json()["error"]) == (404, True)
 

@@ -113,7 +113,7 @@ def test_an_invalid_port_is_reported() -> None:
 
 
 class Platform(BaseHTTPRequestHandler):
-    """Hears signs of life."""
+    """Receives heartbeats."""
 
     heard: ClassVar[list[tuple[str, str | None]]] = []
 
@@ -142,7 +142,7 @@ def test_a_served_handler_pings_the_platform(start: Start, real: bool) -> None:
         RUNPOD_AI_API_KEY="key",
         RUNPOD_PING_INTERVAL="1000",
     )
-    wait_until(lambda: len(heard) >= 2, "two signs of life")
+    wait_until(lambda: len(heard) >= 2, "two heartbeats")
     platform.shutdown()
     assert set(heard) == {("/ping/pod?gpu=x&runpod_version=1.12.0", "key")}
 

@@ -88,7 +88,7 @@ def run(folder: Path, address: str, **more: str) -> dict[str, Any]:
     made = subprocess.run(
         [str(runpod_python()), str(PROBE), address],
         cwd=folder,
-        # Only what is about the machine: no proxies, no buckets of whoever runs the tests.
+        # Only variables of the machine: no proxies and no buckets of the person who runs the tests.
         env={"PATH": os.environ["PATH"], "HOME": str(folder)} | more,
         capture_output=True,
         text=True,

@@ -9,7 +9,7 @@ import pytest
 from job_server import JobServer
 from worker_process import WorkerLauncher, seconds_since
 
-#: Blocks without giving anybody else a turn, as user code likes to.
+#: Blocks the event loop, as user code often does.
 BLOCKING = """
     import time, runpod
 
@@ -145,7 +145,7 @@ EAGER = """
     import runpod
     from tidegate.handler import concurrency
 
-    # Nobody asks by the clock: what happens, happens because of jobs.
+    # The worker does not poll at intervals: each request follows a job.
     concurrency._POLL_INTERVAL_S = 1000
     limit, together, asked = 1, 0, []
 

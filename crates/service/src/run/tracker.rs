@@ -298,7 +298,7 @@ impl Tracker {
                 }
                 Event::Ended(outcome) => {
                     let output = match stop_reason {
-                        // A job that was told to stop counts as stopped, whatever its code did then.
+                        // A job that was asked to stop counts as stopped, whatever its code did then.
                         Some(stop) => Err(stop.terminal()),
                         None => tokio::select! {
                             biased;
