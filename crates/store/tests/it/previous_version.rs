@@ -14,21 +14,26 @@ const VERSION: &str = "6ee243b5ad125063caf3d83eb12c75e9e41490e4fc3e9e68f6203dc8e
 const TUNED: &str = "16cacea83ae37e1452c6b6a273ba47978e443356f6e2d8e1604234537d425422";
 
 fn open() -> (TempDir, SqliteStore) {
-    let folder = TempDir::new().unwrap();
-    let conn = Connection::open(folder.path().join("tidegate.db")).unwrap();
-    conn.execute_batch(DUMP).unwrap();
+    let folder = TempDir::new().expect("the fixture is valid");
+    let conn = Connection::open(folder.path().join("tidegate.db")).expect("the fixture is valid");
+    conn.execute_batch(DUMP).expect("the fixture is valid");
     drop(conn);
-    let store = SqliteStore::open(folder.path(), &SqliteOptions::default()).unwrap();
+    let store =
+        SqliteStore::open(folder.path(), &SqliteOptions::default()).expect("the fixture is valid");
     (folder, store)
 }
 
 fn ann() -> Account {
-    Account::parse("ann").unwrap()
+    Account::parse("ann").expect("the fixture is valid")
 }
 
 async fn get(store: &SqliteStore, id: &str) -> JobRecord {
-    let id = JobId::parse(id).unwrap();
-    store.get(&ann(), &id).await.unwrap().unwrap()
+    let id = JobId::parse(id).expect("the fixture is valid");
+    store
+        .get(&ann(), &id)
+        .await
+        .expect("the fixture is valid")
+        .expect("the fixture is valid")
 }
 
 #[tokio::test]
@@ -64,7 +69,7 @@ async fn finished_jobs_are_read() {
             (Api::Cog, JobKind::Prediction)
         );
         assert_eq!(job.spec.target.version, VERSION);
-        let completion = job.completion.unwrap();
+        let completion = job.completion.expect("the fixture is valid");
         assert_eq!(completion.output.as_deref(), output, "{id}");
         assert_eq!(completion.error.as_deref(), error, "{id}");
         assert!(completion.logs.starts_with(logs), "{}", completion.logs);
@@ -118,7 +123,7 @@ async fn jobs_of_deployments_trainings_and_trained_versions_are_read() {
 #[tokio::test]
 async fn unfinished_jobs_come_in_the_order_of_acceptance() {
     let (_folder, store) = open();
-    let unfinished = store.open(0, 100).await.unwrap();
+    let unfinished = store.open(0, 100).await.expect("the fixture is valid");
     let seen: Vec<_> = unfinished
         .iter()
         .map(|(number, job)| (*number, job.spec.id.as_str(), job.status, job.attempt))
@@ -150,7 +155,12 @@ async fn lists_and_summaries_have_every_job() {
             from: None,
             limit: 100,
         };
-        store.list(query).await.unwrap().items.len()
+        store
+            .list(query)
+            .await
+            .expect("the fixture is valid")
+            .items
+            .len()
     };
     assert_eq!(
         (
@@ -163,13 +173,23 @@ async fn lists_and_summaries_have_every_job() {
         limit: 100,
         ..JobFilter::default()
     };
-    assert_eq!(store.recent(filter).await.unwrap().len(), 9);
+    assert_eq!(
+        store
+            .recent(filter)
+            .await
+            .expect("the fixture is valid")
+            .len(),
+        9
+    );
 }
 
 #[tokio::test]
 async fn pending_and_settled_webhooks_are_read() {
     let (_folder, store) = open();
-    let pending = store.pending_messages(0, 100).await.unwrap();
+    let pending = store
+        .pending_messages(0, 100)
+        .await
+        .expect("the fixture is valid");
     let [(3, message)] = &pending[..] else {
         panic!("{pending:?}")
     };
@@ -180,7 +200,10 @@ async fn pending_and_settled_webhooks_are_read() {
     assert_eq!(message.hook, hook("/unavailable", None));
     assert!(message.body.starts_with(br#"{"id":"cog-pending-webhook","#));
 
-    let settled = store.settled_messages(None, None, 100).await.unwrap();
+    let settled = store
+        .settled_messages(None, None, 100)
+        .await
+        .expect("the fixture is valid");
     let seen: Vec<_> = settled
         .iter()
         .map(|message| (message.job.as_str(), message.settled.given_up.as_deref()))
@@ -204,7 +227,10 @@ async fn documents_are_read() {
         ("replicate", 3),
         ("trained", 1),
     ] {
-        let documents = store.all(namespace, "").await.unwrap();
+        let documents = store
+            .all(namespace, "")
+            .await
+            .expect("the fixture is valid");
         assert_eq!(documents.len(), count, "{namespace}");
         for (name, json) in documents {
             serde_json::from_slice::<serde_json::Value>(&json)
@@ -215,7 +241,7 @@ async fn documents_are_read() {
         store
             .fetch("deployments", "ann/app")
             .await
-            .unwrap()
+            .expect("the fixture is valid")
             .is_some()
     );
 }
