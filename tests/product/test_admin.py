@@ -394,7 +394,7 @@ class TestReplay:
         if kept:
             wait_until(lambda: letters(data) == 0, "the message to be forgotten")
         reply = replay(server, message)
-        assert (reply.status, "data is gone" in reply.json["error"]) == (409, True)
+        assert (reply.status, "data was removed" in reply.json["error"]) == (409, True)
 
 
 class TestAfterARestart:
