@@ -30,16 +30,23 @@ help: ## List the commands
 run: $(VENV)/installed ## Set everything up and serve examples/hello (MODEL=… PORT=… for another)
 	$(VENV)/bin/tidegate serve $(MODEL) --port $(PORT)
 
-test: test-rust test-python test-product ## Set up what the tests need and run them all
+# Package installers mostly wait for the network, so they run while the crates compile.
+test: ## Set up what the tests need and run them all
+	$(MAKE) --no-print-directory -j 2 test-rust environments
+	$(MAKE) --no-print-directory test-python test-product
 
+environments: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/installed $(NODE_RUNPOD)/installed
+.PHONY: environments
+
+# Without MAKEFLAGS cargo does not share the job slots of make, which are too few.
 test-rust: ## Run the tests of the crates
-	scripts/nextest.sh
+	env -u MAKEFLAGS scripts/nextest.sh
 
 test-python: $(VENV)/tools native ## Run the tests of the Python package
-	PYTHONPATH=python $(VENV)/bin/python -m pytest python/tests -q
+	PYTHONPATH=python $(VENV)/bin/python -m pytest python/tests -q -n 2
 
 # Three processes on two cores, because many tests wait for a timeout of the server.
-test-product: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/installed $(NODE_RUNPOD)/installed planted-bugs native ## Test the program as users run it, next to the real Cog and Runpod
+test-product: environments planted-bugs native ## Test the program as users run it, next to the real Cog and Runpod
 	scripts/apt.sh libfaketime
 	$(VENV)/bin/python -m pytest tests -q -n 3 --dist worksteal
 
