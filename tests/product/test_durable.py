@@ -204,6 +204,8 @@ def test_waiting_jobs_survive_a_graceful_shutdown(start_server, data, gate, hook
     wait_until(lambda: server.get("/predictions/runs").json["status"] == "processing", "the model to begin")
     accept(server, "waits", hooks.url, text="waits")
     server.process.terminate()
+    # Else the running job could end, and the waiting one begin, before the server sees the signal.
+    wait_until(lambda: "shutting down" in server.log(), "the shutdown to begin")
     gate.open()
     assert server.process.wait(30) == 0
     assert hooks.terminal("runs")["status"] == "succeeded"

@@ -47,18 +47,26 @@ pub use enabled::{enable, is_enabled, is_enabled_sometimes, previous};
 /// ```ignore
 /// planted!(LostMessage, continue);
 /// planted!(RepeatedPut, let on_duplicate = OnDuplicateId::Refuse);
-/// planted!(sometimes LostWebhook, return Ok(()));
+/// planted!(sometimes LostWebhook if has_webhook, return Ok(()));
 /// ```
 ///
-/// With `sometimes`, every third time. Expands to nothing without the feature `planted-bugs`.
+/// With `sometimes`, every third time that the condition holds. Expands to nothing without the feature `planted-bugs`.
 #[cfg(feature = "planted-bugs")]
 #[macro_export]
 macro_rules! planted {
-    (sometimes $bug:ident, let $name:ident = $value:expr) => {
-        let $name = if $crate::planted::is_enabled_sometimes($crate::planted::Planted::$bug) { $value } else { $name };
+    (sometimes $bug:ident if $condition:expr, let $name:ident = $value:expr) => {
+        let $name = if $condition
+            && $crate::planted::is_enabled_sometimes($crate::planted::Planted::$bug)
+        {
+            $value
+        } else {
+            $name
+        };
     };
-    (sometimes $bug:ident, $($statement:tt)+) => {
-        if $crate::planted::is_enabled_sometimes($crate::planted::Planted::$bug) { $($statement)+; }
+    (sometimes $bug:ident if $condition:expr, $($statement:tt)+) => {
+        if $condition && $crate::planted::is_enabled_sometimes($crate::planted::Planted::$bug) {
+            $($statement)+;
+        }
     };
     ($bug:ident, let $name:ident = $value:expr) => {
         let $name = if $crate::planted::is_enabled($crate::planted::Planted::$bug) { $value } else { $name };

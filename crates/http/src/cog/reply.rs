@@ -66,7 +66,7 @@ pub(super) fn details(job: &Snapshot) -> Response {
     );
     let status = job.status;
     planted!(TwoEnds, let status = if status == Status::Canceled { Status::Failed } else { status });
-    planted!(sometimes StaleState, let status = if status == Status::Succeeded { Status::Processing } else { status });
+    planted!(sometimes StaleState if status == Status::Succeeded, let status = Status::Processing);
     json(
         StatusCode::OK,
         body.field("status", status_name(status)).finish(),

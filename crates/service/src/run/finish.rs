@@ -70,9 +70,7 @@ impl JobService {
             .finished(job.api(), job.kind(), end.status, end.run_time);
         job.end(end);
         registry.retire(&job);
-        planted!(sometimes LostWebhook, if matches!(webhook, TerminalWebhook::Sender(Some(_))) {
-            return Ok(());
-        });
+        planted!(sometimes LostWebhook if matches!(webhook, TerminalWebhook::Sender(Some(_))), return Ok(()));
         match webhook {
             TerminalWebhook::Sender(Some(sender)) => sender.completed(message),
             TerminalWebhook::Sender(None) => {}

@@ -336,9 +336,7 @@ impl Tracker {
 
     /// The value that the model returned, or how else it ended.
     async fn final_output(&mut self, outcome: Outcome) -> Result<Option<Bytes>, TerminalState> {
-        planted!(sometimes FalseSuccess, if matches!(outcome, Outcome::Failed { .. }) {
-            return Ok(None);
-        });
+        planted!(sometimes FalseSuccess if matches!(outcome, Outcome::Failed { .. }), return Ok(None));
         match outcome {
             Outcome::Succeeded { output: None } => Ok(None),
             Outcome::Succeeded {

@@ -201,9 +201,7 @@ impl JobService {
         };
         let caller_waits = response_mode == ResponseMode::Wait;
         let mut tracker: Option<BoxFuture<()>> = None;
-        planted!(sometimes ForgottenJob, if !caller_waits {
-            return Submitted::New(Ticket { job, tracker, tasks: self.model.tasks.clone(), cancel_on_drop: false, reader });
-        });
+        planted!(sometimes ForgottenJob if !caller_waits, return Submitted::New(Ticket { job, tracker, tasks: self.model.tasks.clone(), cancel_on_drop: false, reader }));
         match placement {
             Placement::Queue(location) => self.enqueue(prepared, location, recorded).await,
             Placement::Admitted(admitted) => {
