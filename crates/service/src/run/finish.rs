@@ -34,7 +34,7 @@ pub(crate) enum TerminalWebhook {
 
 impl JobService {
     /// Ends a job. The end is committed before clients see it. Returns an error only with
-    /// [`OnStoreError::Return`]; the job is then unchanged.
+    /// [`OnStoreError::Return`]; the end is then neither committed nor published.
     pub(crate) async fn finish_job(&self, ended: EndedJob) -> Result<(), StoreError> {
         let EndedJob {
             job,
