@@ -269,6 +269,25 @@ def test_a_stream_can_be_replayed_and_resumed(serve_model, tmp_path):
     assert [frame["data"] for frame in rest if frame["event"] == "output"] == [["chunk2"], ["chunk3"]]
 
 
+def test_all_readers_of_a_stream_get_the_same_event_ids(serve_model, tmp_path):
+    steps, count = serve_model("steps"), 4
+    url = steps.create({"count": count, "gates": str(tmp_path)}).json["urls"]["stream"]
+    blocks = []
+    # This reader gets one event at a time, the next one gets all at once.
+    with requests.get(url, stream=True, timeout=15) as live:
+        for line in live.iter_lines(decode_unicode=True):
+            blocks.append(line)
+            if line.startswith("data: step "):
+                (tmp_path / line.removeprefix("data: step ")).touch()
+    one_by_one = events("\n".join(blocks))
+    at_once = events(requests.get(url, timeout=15).text)
+    assert [frame["event"] for frame in one_by_one] == ["logs", "output"] * count + ["done"]
+    assert one_by_one == at_once
+    for index, frame in enumerate(at_once):
+        rest = requests.get(url, headers={"Last-Event-ID": frame["id"]}, timeout=15).text
+        assert events(rest)[:-1] == one_by_one[index + 1 : -1], frame
+
+
 def test_every_line_break_starts_a_new_data_line(serve_model):
     generator = serve_model("generator")
     made = generator.create({"count": 1, "log": "a\rb\r\nc"}, headers={"Prefer": "wait"}).json

@@ -2,6 +2,7 @@
 //! change.
 
 mod input;
+mod output_events;
 mod restored;
 mod transitions;
 
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::snapshot::{OutputDelta, ReadPosition, Snapshot};
 use crate::stream::{History, MAX_READERS, StreamBatch, StreamEvent, StreamReader, StreamRefusal};
+use output_events::EventPositions;
 
 pub(crate) use transitions::JobEnd;
 
@@ -91,6 +93,7 @@ struct State {
     /// Whether the final status is decided and being stored: a later cancel has no effect.
     end_decided: bool,
     history: Option<History>,
+    event_positions: EventPositions,
 }
 
 /// The output of a job exceeds the limit.
@@ -143,6 +146,7 @@ impl Job {
             cancel_requested: false,
             end_decided: false,
             history: new.history.map(History::new),
+            event_positions: EventPositions::default(),
         };
         let inner = Inner {
             account: new.account,
@@ -239,6 +243,14 @@ impl Job {
     /// The current state of the job.
     pub fn snapshot(&self) -> Snapshot {
         self.with(|state| self.snapshot_of(state, state.output.len(), state.logs.len()))
+    }
+
+    /// The current state of the job without its output and logs, for readers that read these in parts.
+    pub fn snapshot_without_output(&self) -> Snapshot {
+        self.with(|state| Snapshot {
+            output: None,
+            ..self.snapshot_of(state, 0, 0)
+        })
     }
 
     /// The state of the job when it had this many output values and bytes of logs.
@@ -397,12 +409,13 @@ impl State {
     }
 
     fn progress(&self, seen: ReadPosition) -> Option<OutputDelta> {
-        let values = if self.joined {
-            self.output.iter().flat_map(split_list).collect()
+        let outputs: Vec<Bytes> = if self.joined {
+            let values = self.output.iter().flat_map(split_list);
+            values.skip(seen.outputs).collect()
         } else {
-            self.output.clone()
+            // Only these are copied: a reader that waits for each value would take quadratic time.
+            self.output.get(seen.outputs..).unwrap_or_default().to_vec()
         };
-        let outputs: Vec<Bytes> = values.into_iter().skip(seen.outputs).collect();
         let logs = self.logs.get(seen.logs..).unwrap_or_default().to_owned();
         let ended = self.status.is_terminal();
         (ended || !outputs.is_empty() || !logs.is_empty()).then_some(OutputDelta {

@@ -44,7 +44,7 @@ pub use models::trained::{
 };
 pub use models::{ModelRegistry, NoExecutor, ServedModel, ServedVersion};
 pub use run::Resumed;
-pub use snapshot::{OutputDelta, ReadPosition, Snapshot, TerminalState};
+pub use snapshot::{OutputDelta, OutputEvent, OutputEvents, ReadPosition, Snapshot, TerminalState};
 pub use stream::{StreamBatch, StreamEvent, StreamReader, StreamRefusal};
 pub use submit::{OnDuplicateId, ResponseMode, Submission, Submitted, Ticket};
 pub use webhook::{

@@ -70,6 +70,43 @@ pub struct OutputDelta {
     pub ended: bool,
 }
 
+/// One event of a job's output stream. The position after it identifies the event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OutputEvent {
+    /// The model produced a value.
+    Output {
+        /// The value as JSON.
+        json: Bytes,
+        /// The position after the event.
+        position: ReadPosition,
+    },
+    /// The model wrote to stdout or stderr.
+    Logs {
+        /// What it wrote.
+        text: String,
+        /// The position after the event.
+        position: ReadPosition,
+    },
+}
+
+impl OutputEvent {
+    /// The position after the event.
+    pub fn position(&self) -> ReadPosition {
+        match self {
+            Self::Output { position, .. } | Self::Logs { position, .. } => *position,
+        }
+    }
+}
+
+/// The next events of a job's output stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutputEvents {
+    /// The events, in the order in which the model produced them.
+    pub events: Vec<OutputEvent>,
+    /// Whether the job has ended and no event follows.
+    pub ended: bool,
+}
+
 /// How a job ends.
 #[derive(Debug)]
 pub enum TerminalState {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use serde::Serialize;
 use tidegate_core::Status;
-use tidegate_service::{Job, OutputDelta, ReadPosition};
+use tidegate_service::{Job, OutputEvent, OutputEvents, ReadPosition};
 
 use super::AppState;
 use super::file_links::JobRef;
@@ -52,7 +52,7 @@ pub(super) async fn follow(
         .unwrap_or_default();
     let breaks = LineBreaks::of(&headers);
     let writer = SseWriter {
-        second: job.snapshot().created_at.as_second(),
+        second: job.snapshot_without_output().created_at.as_second(),
         seen,
         ended: false,
         job,
@@ -83,30 +83,31 @@ impl SseWriter {
         if self.ended {
             return None;
         }
-        match tokio::time::timeout(KEEP_ALIVE, self.job.progress(self.seen)).await {
-            Ok(progress) => Some(self.render(&progress).into()),
+        match tokio::time::timeout(KEEP_ALIVE, self.job.output_events(self.seen)).await {
+            Ok(next) => Some(self.render(&next).into()),
             // No empty line follows, because it would end an event.
             Err(_) => Some(Bytes::from_static(b": keep-alive\n")),
         }
     }
 
-    fn render(&mut self, progress: &OutputDelta) -> String {
+    fn render(&mut self, next: &OutputEvents) -> String {
         let mut out = String::new();
-        if !progress.logs.is_empty() {
-            self.seen.logs += progress.logs.len();
-            self.frame(&mut out, "logs", &progress.logs);
+        for event in &next.events {
+            self.seen = event.position();
+            match event {
+                OutputEvent::Logs { text, .. } => self.frame(&mut out, "logs", text),
+                OutputEvent::Output { json, .. } => {
+                    let job = JobRef {
+                        account: self.job.account(),
+                        id: self.job.id(),
+                        completed_at: None,
+                    };
+                    let json = self.state.config.renderer.output(&job, json, &self.origin);
+                    self.frame(&mut out, "output", &event_data(&json));
+                }
+            }
         }
-        for value in &progress.outputs {
-            self.seen.outputs += 1;
-            let job = JobRef {
-                account: self.job.account(),
-                id: self.job.id(),
-                completed_at: None,
-            };
-            let json = self.state.config.renderer.output(&job, value, &self.origin);
-            self.frame(&mut out, "output", &event_data(&json));
-        }
-        if progress.ended {
+        if next.ended {
             self.ended = true;
             self.end(&mut out);
         }
@@ -114,7 +115,7 @@ impl SseWriter {
     }
 
     fn end(&self, out: &mut String) {
-        let job = self.job.snapshot();
+        let job = self.job.snapshot_without_output();
         match job.status {
             Status::Failed => {
                 self.json_frame(
@@ -162,7 +163,7 @@ impl SseWriter {
         write_frame(out, event, &self.event_id(), lines(data, self.breaks));
     }
 
-    /// The position of the client, which [`parse_event_id`] reads.
+    /// The position after the event, the same for every client; [`parse_event_id`] reads it.
     fn event_id(&self) -> String {
         format!("{}:{}.{}", self.second, self.seen.outputs, self.seen.logs)
     }

@@ -7,6 +7,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::output_events::EventPositions;
 use super::{Inner, Job, MAX_METRICS, PREDICT_TIME, State};
 
 impl Job {
@@ -51,6 +52,7 @@ impl Job {
             cancel_requested: false,
             end_decided: true,
             history: None,
+            event_positions: EventPositions::default(),
         };
         let inner = Inner {
             account: spec.account,

@@ -48,9 +48,11 @@ impl Job {
                 state
                     .logs
                     .push_str("\n[logs truncated: longer than 16 MiB]\n");
+                state.event_positions.add_logs(state.logs.len());
             }
             if !state.logs_full {
                 state.logs.push_str(text);
+                state.event_positions.add_logs(state.logs.len());
                 state.record_event(|| StreamEvent::Log {
                     source,
                     text: text.into(),
@@ -96,7 +98,9 @@ impl Job {
             let index = state.output.len();
             state.output.push(json.clone());
             state.record_event(|| StreamEvent::Output { index, chunk: json });
-            Ok(state.position())
+            let position = state.position();
+            state.event_positions.add_output(position);
+            Ok(position)
         })?;
         self.inner.changed.notify_waiters();
         Ok(position)
@@ -173,6 +177,7 @@ impl Job {
             state.error = end.error;
             state.completed_at = Some(end.completed_at);
             state.predict_time = end.predict_time;
+            state.event_positions.end_logs(state.logs.len());
             state.record_event(|| StreamEvent::Completed);
         });
         self.inner.changed.notify_waiters();

@@ -8,6 +8,7 @@ mod faulty_store;
 mod job_insertion;
 mod job_limits;
 mod queueing;
+mod stream_readers;
 mod waiting_memory;
 mod webhook_retries;
 

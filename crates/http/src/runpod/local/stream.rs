@@ -88,7 +88,7 @@ pub(super) async fn next(
         Ok(progress) => app.stream_cursors.take(&job, from, progress.outputs),
         Err(_) => Vec::new(),
     };
-    let now = job.snapshot();
+    let now = job.snapshot_without_output();
     // A client that sees the end does not ask again, so it gets the parts that arrived meanwhile.
     let rest = if now.status.is_terminal() {
         let from = from + parts.len();
@@ -131,7 +131,7 @@ pub(super) async fn all(
         })
         .await
         .outputs;
-    reply::parts(&job.snapshot(), &parts)
+    reply::parts(&job.snapshot_without_output(), &parts)
 }
 
 impl AppState {

@@ -122,7 +122,7 @@ impl ClientRequest {
 async fn single_response(attached: AttachedJob) -> Response {
     let job = &attached.job;
     job.ended().await;
-    let over = job.snapshot();
+    let over = job.snapshot_without_output();
     if let Some(error) = render::failure(&over) {
         return error_response(failure_status(&over), &error);
     }
@@ -175,7 +175,7 @@ impl OpenAiStream {
             .job
             .progress(ReadPosition {
                 outputs: self.read,
-                logs: 0,
+                logs: usize::MAX,
             })
             .await;
         self.read += progress.outputs.len();
@@ -184,7 +184,7 @@ impl OpenAiStream {
         if !progress.ended {
             return Some((Ok(text.into()), Some(self)));
         }
-        match render::failure(&self.job.job.snapshot()) {
+        match render::failure(&self.job.job.snapshot_without_output()) {
             Some(error) => text.push_str(&event(&error_body(
                 &error,
                 StatusCode::INTERNAL_SERVER_ERROR,

@@ -26,10 +26,10 @@ pub(super) async fn stream(request: ClientRequest) -> Result<Response, ApiError>
         let read = cursors.position(account, job.id());
         let seen = ReadPosition {
             outputs: read,
-            logs: 0,
+            logs: usize::MAX,
         };
         let mut progress = tokio::time::timeout_at(until, job.progress(seen)).await;
-        let now = job.snapshot();
+        let now = job.snapshot_without_output();
         if now.status.is_terminal() {
             // The job may have ended meanwhile: some clients do not ask again after the end, so the
             // response with the end has all parts.
