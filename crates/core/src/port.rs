@@ -14,6 +14,10 @@ use crate::{Account, Event, Refusal, Work};
 /// A boxed future, for ports that return futures without naming their type.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// Called once the end of a job is committed and visible to clients. Dropped without a call if the
+/// service leaves the job without a committed end.
+pub type OnCommitted = Box<dyn FnOnce() + Send>;
+
 /// Runs the jobs of one model.
 #[async_trait]
 pub trait Executor: Send + Sync {
@@ -115,4 +119,10 @@ pub trait Running: Send {
 
     /// Requests that the job stops. It still ends with [`Event::Ended`].
     fn cancel(&mut self);
+
+    /// What to call when the end of the job is committed, for an executor that waits for it. Taken
+    /// once it is decided how the job ends.
+    fn on_committed(&mut self) -> Option<OnCommitted> {
+        None
+    }
 }

@@ -7,11 +7,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::health::{Health, HealthReport};
 use tidegate_core::pool_status::PoolStatus;
-use tidegate_core::port::{Admission, Admitted, Executor, Running, WaitPolicy};
+use tidegate_core::port::{Admission, Admitted, Executor, OnCommitted, Running, WaitPolicy};
 use tidegate_core::{Account, Event, JobId, Outcome, Refusal, Work};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::dispatch_state::AdmissionWaiter;
+use crate::event_queue::{EventReceiver, event_queue};
 use crate::executor::RemoteExecutor;
 use crate::job_offer::JobOffer;
 use crate::worker::WorkerId;
@@ -105,7 +106,7 @@ impl Admission for WorkerSlot {
             worker,
             offer: take_request,
         } = *self;
-        let (sender, events) = mpsc::unbounded_channel();
+        let (sender, events) = event_queue();
         let id = work.id.clone();
         if let Some(offer) = executor.start(work, sender, worker) {
             // The worker may have disconnected; dropping the offer then requeues the job.
@@ -130,7 +131,7 @@ pub(crate) struct Adoption {
 #[async_trait]
 impl Admission for Adoption {
     async fn start(self: Box<Self>, work: Work) -> Box<dyn Running> {
-        let (sender, events) = mpsc::unbounded_channel();
+        let (sender, events) = event_queue();
         self.executor
             .adopt(&work, sender, &self.worker, self.before);
         Box::new(RemoteRun {
@@ -145,9 +146,7 @@ impl Admission for Adoption {
 struct RemoteRun {
     executor: RemoteExecutor,
     id: JobId,
-    /// Stays small: a worker waits for the response to each report, and the service limits the
-    /// output of a job.
-    events: mpsc::UnboundedReceiver<Event>,
+    events: EventReceiver,
 }
 
 #[async_trait]
@@ -156,7 +155,7 @@ impl Running for RemoteRun {
         loop {
             tokio::select! {
                 biased;
-                event = self.events.recv() => {
+                event = self.events.next() => {
                     return event.unwrap_or_else(|| Event::Ended(Outcome::Failed { error: "the platform no longer tracks the job".to_owned() }));
                 }
                 () = tokio::time::sleep(WORKER_CHECK_INTERVAL) => self.executor.check_worker(&self.id),
@@ -166,6 +165,10 @@ impl Running for RemoteRun {
 
     fn cancel(&mut self) {
         self.executor.cancel(&self.id);
+    }
+
+    fn on_committed(&mut self) -> Option<OnCommitted> {
+        self.events.on_committed()
     }
 }
 

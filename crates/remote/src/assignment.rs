@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use tidegate_core::remote::RemoteFact;
 use tidegate_core::{Event, OutputValue, Work};
-use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::reports::{EXECUTION_TIMEOUT, ReportOutcome};
+use crate::event_queue::{EventSender, ReportPlace};
+use crate::reports::{EXECUTION_TIMEOUT, JobReport};
 use crate::worker::WorkerId;
 
 /// A job that was started and has not ended.
 pub(crate) struct RemoteJob {
     pub(crate) work: Work,
-    pub(crate) events: mpsc::UnboundedSender<Event>,
+    pub(crate) events: EventSender,
     /// `None` while the job waits for another worker.
     pub(crate) assignment: Option<Assignment>,
     /// How often the job was offered to a worker.
@@ -38,6 +39,8 @@ pub(crate) struct Assignment {
     pub(crate) named: bool,
     /// Consecutive pings that did not name the job.
     pub(crate) missed_pings: u32,
+    /// When the worker last reported progress or a part; at first, when it got the job.
+    pub(crate) last_report: Instant,
 }
 
 impl Assignment {
@@ -50,6 +53,7 @@ impl Assignment {
             before: Duration::ZERO,
             named: false,
             missed_pings: 0,
+            last_report: now,
         }
     }
 }
@@ -67,7 +71,7 @@ pub(crate) enum AssignmentState {
 
 impl RemoteJob {
     /// A job without an assignment.
-    pub(crate) fn new(work: Work, events: mpsc::UnboundedSender<Event>) -> Self {
+    pub(crate) fn new(work: Work, events: EventSender) -> Self {
         Self {
             work,
             events,
@@ -79,8 +83,7 @@ impl RemoteJob {
     }
 
     pub(crate) fn emit(&self, event: Event) {
-        // A receiver that is gone is about to cancel the job.
-        self.events.send(event).ok();
+        self.events.emit(event);
     }
 
     /// How long one worker may run the job.
@@ -117,23 +120,45 @@ impl RemoteJob {
         self.assignment.take().map(|assignment| assignment.worker)
     }
 
-    /// Passes on a stream part, unless a previous worker already sent it.
-    pub(crate) fn add_part(&mut self, json: bytes::Bytes) -> ReportOutcome {
-        let Some(assignment) = &mut self.assignment else {
-            return ReportOutcome::Ignored;
-        };
+    /// Passes on a stream part or the progress that the worker of the job reports. Returns what
+    /// resolves when every reader sees it; `None` when there is nothing new.
+    pub(crate) fn interim_report(
+        &mut self,
+        report: JobReport,
+        place: ReportPlace,
+        now: Instant,
+    ) -> Option<oneshot::Receiver<()>> {
+        self.assignment.as_mut()?.last_report = now;
+        match report {
+            JobReport::Progress(value) => {
+                let progress = Event::Remote(RemoteFact::Progress(Some(value)));
+                Some(self.events.report(progress, place))
+            }
+            JobReport::Part(json) => self.add_part(json, place),
+            JobReport::Done(_) | JobReport::StreamDone(_) => None,
+        }
+    }
+
+    /// Passes on a stream part, unless a previous worker already sent it. Returns what resolves when
+    /// every reader sees it.
+    fn add_part(
+        &mut self,
+        json: bytes::Bytes,
+        place: ReportPlace,
+    ) -> Option<oneshot::Receiver<()>> {
+        let assignment = self.assignment.as_mut()?;
         assignment.parts += 1;
         if assignment.parts <= self.emitted_parts {
-            return ReportOutcome::Ignored;
+            return None;
         }
         if self.emitted_parts == 0 {
             self.emit(Event::Remote(RemoteFact::Streamed));
         }
         self.emitted_parts += 1;
-        self.emit(Event::Output(OutputValue {
+        let part = Event::Output(OutputValue {
             json,
             files: Vec::new(),
-        }));
-        ReportOutcome::Applied
+        });
+        Some(self.events.report(part, place))
     }
 }

@@ -7,15 +7,16 @@ use std::time::Duration;
 use tidegate_core::fair_queue::{FairQueue, HasOwner};
 use tidegate_core::remote::RemoteFact;
 use tidegate_core::{Account, Event, JobId, Outcome, Work};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::admission::WorkerSlot;
 use crate::assignment::{AssignmentState, RemoteJob};
 use crate::early_results::EarlyResults;
+use crate::event_queue::{EndCommit, EventSender, ReportPlace};
 use crate::executor::Config;
 use crate::heartbeat::REMOVE_AFTER;
-use crate::reports::{JobReport, ReportOutcome, WorkerResult};
+use crate::reports::{JobReport, WorkerResult};
 use crate::worker::{WorkerCounts, WorkerId, WorkerState};
 
 /// The most workers that are remembered: a worker chooses its own id.
@@ -33,6 +34,19 @@ impl HasOwner for AdmissionWaiter {
     fn owner(&self) -> &Account {
         &self.account
     }
+}
+
+/// What a report became.
+pub(crate) enum AppliedReport {
+    /// An event, which every reader sees when the receiver resolves.
+    Published(oneshot::Receiver<()>),
+    /// The end of the job.
+    Ended(EndCommit),
+    /// The job had ended before.
+    EndedBefore(EndCommit),
+    /// It is kept until the job is started.
+    Buffered,
+    Ignored,
 }
 
 #[derive(Default)]
@@ -115,7 +129,7 @@ impl DispatchState {
     pub(crate) fn start(
         &mut self,
         work: &Work,
-        events: mpsc::UnboundedSender<Event>,
+        events: EventSender,
         worker: &WorkerId,
         config: &Config,
         now: Instant,
@@ -142,16 +156,13 @@ impl DispatchState {
     pub(crate) fn adopt(
         &mut self,
         work: &Work,
-        events: mpsc::UnboundedSender<Event>,
+        events: EventSender,
         worker: &WorkerId,
         before: Duration,
         now: Instant,
     ) {
         self.unstarted.remove(&work.id);
-        // A receiver that is gone is about to cancel the job.
-        events
-            .send(Event::Remote(RemoteFact::Worker(worker.to_string())))
-            .ok();
+        events.emit(Event::Remote(RemoteFact::Worker(worker.to_string())));
         let Some(mut job) = self.open_job(work, events) else {
             return;
         };
@@ -161,7 +172,7 @@ impl DispatchState {
 
     /// A job without an assignment. `None` when its result is already here; the job then ends at
     /// once.
-    fn open_job(&mut self, work: &Work, events: mpsc::UnboundedSender<Event>) -> Option<RemoteJob> {
+    fn open_job(&mut self, work: &Work, events: EventSender) -> Option<RemoteJob> {
         self.early_results.mark_started(&work.id);
         let job = RemoteJob::new(work.clone(), events);
         let Some(result) = self.early_results.take(&work.id) else {
@@ -171,7 +182,8 @@ impl DispatchState {
             .events(0)
             .into_iter()
             .for_each(|event| job.emit(event));
-        self.early_results.mark_ended(&work.id);
+        self.early_results
+            .mark_ended(&work.id, Some(job.events.end_commit()));
         None
     }
 
@@ -188,7 +200,8 @@ impl DispatchState {
         let Some(assignment) = &mut job.assignment else {
             return;
         };
-        (assignment.state, assignment.since) = (AssignmentState::Delivered, now);
+        assignment.state = AssignmentState::Delivered;
+        (assignment.since, assignment.last_report) = (now, now);
         let worker = assignment.worker.to_string();
         job.emit(Event::Remote(RemoteFact::Worker(worker)));
         if job.deliveries > 1 {
@@ -220,8 +233,10 @@ impl DispatchState {
         worker: &WorkerId,
         id: &JobId,
         report: JobReport,
+        place: Option<ReportPlace>,
         config: &Config,
-    ) -> ReportOutcome {
+        now: Instant,
+    ) -> AppliedReport {
         let from_assigned = |job: &RemoteJob| {
             job.assignment
                 .as_ref()
@@ -248,40 +263,44 @@ impl DispatchState {
                 "the stream parts that it sent before the server restarted are lost",
                 config,
             );
-            return ReportOutcome::Ignored;
+            return AppliedReport::Ignored;
         }
-        match report {
-            JobReport::Done(result) => self.finish(worker, id, result),
+        let result = match report {
+            JobReport::Done(result) => Some(result),
             JobReport::StreamDone(result)
                 if !result.is_empty() || self.jobs.get(id).is_some_and(from_assigned) =>
             {
-                self.finish(worker, id, result)
+                Some(result)
             }
-            JobReport::StreamDone(_) => ReportOutcome::Ignored,
-            JobReport::Progress(value) => {
-                match self.jobs.get(id).filter(|job| from_assigned(job)) {
-                    Some(job) => {
-                        job.emit(Event::Remote(RemoteFact::Progress(Some(value))));
-                        ReportOutcome::Applied
-                    }
-                    None => ReportOutcome::Ignored,
-                }
+            JobReport::StreamDone(_) => None,
+            JobReport::Progress(_) | JobReport::Part(_) => {
+                let job = self.jobs.get_mut(id).filter(|job| from_assigned(job));
+                let published = job
+                    .zip(place)
+                    .and_then(|(job, place)| job.interim_report(report, place, now));
+                return published.map_or(AppliedReport::Ignored, AppliedReport::Published);
             }
-            JobReport::Part(json) => match self.jobs.get_mut(id).filter(|job| from_assigned(job)) {
-                Some(job) => job.add_part(json),
-                None => ReportOutcome::Ignored,
-            },
+        };
+        if !self.jobs.contains_key(id)
+            && let Some(commit) = self.early_results.end_commit(id)
+        {
+            // The worker sends its result again, because the first response did not reach it.
+            return AppliedReport::EndedBefore(commit);
+        }
+        match result {
+            Some(result) => self.finish(worker, id, result),
+            None => AppliedReport::Ignored,
         }
     }
 
     /// Ends a job. The first result counts, also when the job was given to another worker meanwhile.
-    fn finish(&mut self, worker: &WorkerId, id: &JobId, result: WorkerResult) -> ReportOutcome {
+    fn finish(&mut self, worker: &WorkerId, id: &JobId, result: WorkerResult) -> AppliedReport {
         let Some(job) = self.jobs.remove(id) else {
             self.unstarted.remove(id);
             return if self.early_results.insert(id, result) {
-                ReportOutcome::Buffered
+                AppliedReport::Buffered
             } else {
-                ReportOutcome::Ignored
+                AppliedReport::Ignored
             };
         };
         if job
@@ -297,7 +316,7 @@ impl DispatchState {
             .into_iter()
             .for_each(|event| job.emit(event));
         self.mark_ended(id, &job);
-        ReportOutcome::Applied
+        AppliedReport::Ended(job.events.end_commit())
     }
 
     pub(crate) fn cancel(&mut self, id: &JobId) {
@@ -310,7 +329,7 @@ impl DispatchState {
         let Some((worker, _)) = self.unstarted.remove(id) else {
             return;
         };
-        self.early_results.mark_ended(id);
+        self.early_results.mark_ended(id, None);
         if let Some(worker) = self.workers.get_mut(&worker) {
             worker.stops.insert(id.clone());
             worker.stops_changed.notify_waiters();
@@ -334,7 +353,8 @@ impl DispatchState {
     }
 
     fn mark_ended(&mut self, id: &JobId, job: &RemoteJob) {
-        self.early_results.mark_ended(id);
+        self.early_results
+            .mark_ended(id, Some(job.events.end_commit()));
         if let Some(worker) = job
             .assignment
             .as_ref()

@@ -4,26 +4,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::port::Admission;
-use tidegate_core::{Event, JobId, Refusal, Work};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tidegate_core::{JobId, Refusal, Work};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Adoption, WorkerSlot};
 use crate::dispatch_state::{AdmissionWaiter, DispatchState};
+use crate::event_queue::EventSender;
 use crate::job_offer::JobOffer;
-use crate::reports::{JobReport, ReportOutcome};
 use crate::worker::{WorkerCounts, WorkerId};
 
 /// When a worker is lost, and how often a job is delivered.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
-    /// A worker that has pinged and then does not for this long is lost.
+    /// A worker that does not ping for this long is lost.
     pub ping_timeout: Duration,
     /// A worker that drops a long poll is lost if it does not reconnect within this time.
     pub reconnect_timeout: Duration,
     /// How many workers get a job; when the last one is lost, the job fails.
     pub max_deliveries: u32,
+    /// How long a report waits until it is committed; then the worker has to send it again.
+    pub commit_timeout: Duration,
 }
 
 impl Default for Config {
@@ -33,6 +35,7 @@ impl Default for Config {
             ping_timeout: 30 * second,
             reconnect_timeout: 5 * second,
             max_deliveries: 3,
+            commit_timeout: 10 * second,
         }
     }
 }
@@ -49,14 +52,16 @@ pub struct LongPollTimes {
 /// Runs jobs on remote workers. Cloning gives another handle.
 #[derive(Clone)]
 pub struct RemoteExecutor {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
-    config: Config,
+pub(crate) struct Inner {
+    pub(crate) config: Config,
     state: Mutex<DispatchState>,
     /// A job waits for a worker.
-    job_waiting: Notify,
+    pub(crate) job_waiting: Notify,
+    /// A job was started whose result may have arrived before.
+    pub(crate) job_started: Notify,
     closing: CancellationToken,
 }
 
@@ -67,6 +72,7 @@ impl RemoteExecutor {
             config,
             state: Mutex::default(),
             job_waiting: Notify::new(),
+            job_started: Notify::new(),
             closing: CancellationToken::new(),
         };
         Self {
@@ -74,7 +80,7 @@ impl RemoteExecutor {
         }
     }
 
-    fn with<R>(&self, f: impl FnOnce(&mut DispatchState) -> R) -> R {
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut DispatchState) -> R) -> R {
         f(&mut self
             .inner
             .state
@@ -182,24 +188,6 @@ impl RemoteExecutor {
         }
     }
 
-    /// Applies a worker's report about a job.
-    pub fn apply_report(&self, worker: &WorkerId, id: &JobId, report: JobReport) -> ReportOutcome {
-        let (outcome, waiting) = self.with(|state| {
-            state
-                .worker(worker, Instant::now())
-                .record_request(Instant::now());
-            (
-                state.apply_report(worker, id, report, &self.inner.config),
-                state.has_waiting(),
-            )
-        });
-        // The report may have cost the worker its job.
-        if waiting {
-            self.inner.job_waiting.notify_one();
-        }
-        outcome
-    }
-
     /// Tells the worker to stop a job that was canceled before it was started here. A worker may have
     /// it from the previous server process.
     pub fn stop_unstarted(&self, id: &JobId) {
@@ -286,23 +274,25 @@ impl RemoteExecutor {
     pub(crate) fn start(
         &self,
         work: Work,
-        events: mpsc::UnboundedSender<Event>,
+        events: EventSender,
         worker: WorkerId,
     ) -> Option<JobOffer> {
-        let delivery = self.with(|state| {
-            state.start(&work, events, &worker, &self.inner.config, Instant::now())
-        })?;
+        let delivery = self
+            .with(|state| state.start(&work, events, &worker, &self.inner.config, Instant::now()));
+        self.inner.job_started.notify_waiters();
+        let delivery = delivery?;
         Some(JobOffer::new(self.clone(), work, worker, delivery))
     }
 
     pub(crate) fn adopt(
         &self,
         work: &Work,
-        events: mpsc::UnboundedSender<Event>,
+        events: EventSender,
         worker: &WorkerId,
         before: Duration,
     ) {
         self.with(|state| state.adopt(work, events, worker, before, Instant::now()));
+        self.inner.job_started.notify_waiters();
     }
 
     pub(crate) fn offer_delivered(&self, id: &JobId, delivery: u32) {
@@ -332,6 +322,9 @@ impl RemoteExecutor {
             let worker = state.worker(worker, Instant::now());
             worker.record_request(Instant::now());
             worker.unhealthy = false;
+            if kind == PollKind::Stops {
+                worker.begin_stop_poll();
+            }
         });
         LongPoll {
             executor: self.clone(),
@@ -362,8 +355,9 @@ impl Drop for LongPoll {
         let (answered, now) = (self.answered, Instant::now());
         let waiting = self.executor.with(|state| {
             let worker = state.worker(&self.worker, now);
-            if self.kind == PollKind::Jobs {
-                worker.end_take();
+            match self.kind {
+                PollKind::Jobs => worker.end_take(),
+                PollKind::Stops => worker.end_stop_poll(now),
             }
             if answered {
                 worker.record_request(now)

@@ -1,8 +1,8 @@
 //! The heartbeat of a Runpod worker: records its pings and decides when a worker or a job is lost.
 //!
 //! A ping names the jobs that the worker has. A worker is lost when its pings stop or its connection
-//! breaks for too long; a job is lost when its worker's pings no longer name it. Each running job
-//! checks its worker four times a second (`RemoteRun` in `admission.rs`); there is no background
+//! breaks for too long; a job is lost when its worker's pings no longer name it, or when a worker that
+//! never pings is silent about it for too long. Each running job checks its worker four times a second (`RemoteRun` in `admission.rs`); there is no background
 //! task.
 
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl WorkerState {
         {
             return Some("its connection broke and it did not reconnect");
         }
-        // A worker that never pings may be running a job without sending anything.
+        // A worker that never pings is judged for each of its jobs, by `assignment_loss`.
         let silent = self
             .last_ping
             .is_some_and(|at| longer(at, config.ping_timeout))
@@ -123,7 +123,14 @@ impl DispatchState {
             Some(_) if assignment.missed_pings >= MAX_MISSED_PINGS => {
                 Some("its pings no longer name the job")
             }
-            Some(worker) => worker.loss_reason(config, now),
+            Some(worker) => worker.loss_reason(config, now).or_else(|| {
+                let heard = assignment
+                    .last_report
+                    .max(worker.last_listened(now).unwrap_or(assignment.last_report));
+                let silent = worker.last_ping.is_none()
+                    && now.saturating_duration_since(heard) > config.ping_timeout;
+                silent.then_some("it never sent a ping")
+            }),
         }
     }
 }

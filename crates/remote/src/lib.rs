@@ -9,9 +9,11 @@
 //! implements it and calls the methods of [`RemoteExecutor`].
 
 mod admission;
+mod apply_report;
 mod assignment;
 mod dispatch_state;
 mod early_results;
+mod event_queue;
 mod executor;
 mod heartbeat;
 mod job_offer;
@@ -23,5 +25,5 @@ mod worker;
 pub use admission::MAX_JOBS_PER_TAKE;
 pub use executor::{Config, LongPollTimes, RemoteExecutor};
 pub use job_offer::JobOffer;
-pub use reports::{EXECUTION_TIMEOUT, JobReport, ReportOutcome, WorkerResult};
+pub use reports::{EXECUTION_TIMEOUT, JobReport, ReportOutcome, ReportRejection, WorkerResult};
 pub use worker::{InvalidWorkerId, WorkerCounts, WorkerId};

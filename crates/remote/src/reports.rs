@@ -33,12 +33,23 @@ pub struct WorkerResult {
 /// What happened to a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportOutcome {
-    /// It became events of the job.
+    /// Every client sees it. If it is a result, the end of the job is committed.
     Applied,
     /// It is kept until the job is started here.
     Buffered,
     /// It came too late, or from a worker that does not have the job.
     Ignored,
+}
+
+/// Why the worker has to send a report again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ReportRejection {
+    /// The end of the job is not committed: the store does not accept it, or the server shuts down.
+    #[error("the end of the job is not stored yet; send the result again")]
+    NotCommitted,
+    /// The job has too many unpublished reports.
+    #[error("the job has too many unpublished reports; send this one again")]
+    TooManyReports,
 }
 
 impl WorkerResult {

@@ -2,6 +2,7 @@
 //!
 //! The clock is paused: `sleep` takes no time.
 
+mod commits;
 mod lost_workers;
 mod restart;
 
@@ -98,6 +99,9 @@ impl TestService {
                     Event::Ended(Outcome::Canceled) => log.end = Some(Err("canceled".to_owned())),
                 }
             }
+            if let Some(on_committed) = running.on_committed() {
+                on_committed();
+            }
             sender.send(log).ok();
         });
         // A handle of the same kind for all tests.
@@ -131,6 +135,19 @@ async fn take_one(executor: &RemoteExecutor, name: &str) -> String {
     id
 }
 
+/// Applies a report that is not rejected.
+async fn report(
+    executor: &RemoteExecutor,
+    name: &str,
+    job: &str,
+    report: JobReport,
+) -> ReportOutcome {
+    executor
+        .apply_report(&worker(name), &id(job), report)
+        .await
+        .unwrap()
+}
+
 async fn local<T>(test: impl Future<Output = T>) -> T {
     tokio::task::LocalSet::new().run_until(test).await
 }
@@ -143,15 +160,15 @@ async fn a_job_goes_to_a_worker_and_its_result_is_returned() {
         assert_eq!(take_one(&executor, "w").await, "a");
         assert_eq!(executor.worker_counts().running, 1);
         assert_eq!(
-            executor.apply_report(&worker("w"), &id("a"), JobReport::Progress(json!("half"))),
+            report(&executor, "w", "a", JobReport::Progress(json!("half"))).await,
             ReportOutcome::Applied
         );
         assert_eq!(
-            executor.apply_report(&worker("w"), &id("a"), done("[1]")),
+            report(&executor, "w", "a", done("[1]")).await,
             ReportOutcome::Applied
         );
         assert_eq!(
-            executor.apply_report(&worker("w"), &id("a"), done("[2]")),
+            report(&executor, "w", "a", done("[2]")).await,
             ReportOutcome::Ignored,
             "the first result counts"
         );
@@ -213,7 +230,7 @@ async fn a_cancel_ends_the_job_at_once_and_stops_it_on_its_worker() {
         assert_eq!(request.await.unwrap(), [id("a")]);
         assert_eq!(log.await.unwrap().end, Some(Err("canceled".to_owned())));
         assert_eq!(
-            executor.apply_report(&worker("w"), &id("a"), done("1")),
+            report(&executor, "w", "a", done("1")).await,
             ReportOutcome::Ignored
         );
     })
@@ -254,7 +271,7 @@ async fn a_closed_executor_answers_long_polls_and_still_applies_reports() {
                 .admit(&Account::ANONYMOUS, WaitPolicy::Unbounded)
                 .is_err()
         );
-        executor.apply_report(&worker("w"), &id("a"), done("1"));
+        report(&executor, "w", "a", done("1")).await;
         assert!(log.await.unwrap().end.unwrap().is_ok());
     })
     .await;

@@ -77,6 +77,9 @@ pub(crate) struct WorkerState {
     pub(crate) asked_for_jobs: bool,
     /// Open requests for jobs: one process has at most one.
     open_takes: usize,
+    /// Open requests for jobs to stop, and the time when the last one ended.
+    open_stop_polls: usize,
+    last_stop_poll: Option<Instant>,
     /// Whether two processes were seen to share this id.
     duplicated: bool,
     /// Jobs that the worker must stop.
@@ -94,6 +97,8 @@ impl WorkerState {
             unhealthy: false,
             asked_for_jobs: false,
             open_takes: 0,
+            open_stop_polls: 0,
+            last_stop_poll: None,
             duplicated: false,
             stops: BTreeSet::new(),
             stops_changed: Arc::default(),
@@ -114,6 +119,27 @@ impl WorkerState {
     pub(crate) fn end_take(&mut self) {
         // The worker may have been removed and added again meanwhile.
         self.open_takes = self.open_takes.saturating_sub(1);
+    }
+
+    /// Records the start of a request for jobs to stop.
+    pub(crate) fn begin_stop_poll(&mut self) {
+        self.open_stop_polls += 1;
+    }
+
+    /// Records the end of a request for jobs to stop.
+    pub(crate) fn end_stop_poll(&mut self, now: Instant) {
+        // The worker may have been removed and added again meanwhile.
+        self.open_stop_polls = self.open_stop_polls.saturating_sub(1);
+        self.last_stop_poll = Some(now);
+    }
+
+    /// When the worker last listened for jobs to stop; `now` while it does.
+    pub(crate) fn last_listened(&self, now: Instant) -> Option<Instant> {
+        if self.open_stop_polls > 0 {
+            Some(now)
+        } else {
+            self.last_stop_poll
+        }
     }
 
     /// Records a request that only a worker whose main process lives can send.

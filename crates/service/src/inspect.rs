@@ -116,6 +116,16 @@ impl JobService {
         self.shared().registry.get(account, id)
     }
 
+    /// Whether an account has an unfinished job with this id at this model. Looks at all unfinished
+    /// jobs.
+    pub fn has_open_job(&self, id: &JobId) -> bool {
+        let registry = &self.shared().registry;
+        registry
+            .running()
+            .iter()
+            .any(|job| job.id() == id && job.target().model == self.target().model)
+    }
+
     /// A job in memory or in the store, ended or not.
     pub async fn find(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
         if let Some(job) = self.shared().registry.get(account, id) {

@@ -18,7 +18,7 @@ async fn an_undelivered_job_goes_to_the_next_worker() {
             );
         }
         assert_eq!(take_one(&executor, "w").await, "a");
-        executor.apply_report(&worker("w"), &id("a"), done("1"));
+        report(&executor, "w", "a", done("1")).await;
         let log = log.await.unwrap();
         assert_eq!(
             log.end,
@@ -80,7 +80,7 @@ async fn a_worker_that_disconnects_and_does_not_reconnect_loses_its_jobs() {
         });
         assert_eq!(take_one(&executor, "w").await, "a");
         pinging.abort();
-        executor.apply_report(&worker("w"), &id("a"), done("1"));
+        report(&executor, "w", "a", done("1")).await;
         let log = log.await.unwrap();
         assert_eq!(
             (log.facts.worker.as_deref(), log.facts.retries),
@@ -134,17 +134,57 @@ async fn a_worker_whose_pings_stop_loses_its_jobs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_never_pings_keeps_its_jobs() {
+async fn a_worker_that_never_pings_loses_its_job_after_the_ping_timeout() {
     local(async {
         let (executor, mut service) = (executor(), TestService::default());
         let _log = service.run(&executor, work("a", None));
         assert_eq!(take_one(&executor, "quiet").await, "a");
+        assert!(
+            executor.take_jobs(&worker("w"), 1, HOLD).await.is_empty(),
+            "not before the ping timeout"
+        );
+        assert_eq!(take_one(&executor, "w").await, "a");
+        assert_eq!(executor.retry_count(), 1);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_never_pings_keeps_a_job_that_it_reports_about() {
+    local(async {
+        let (executor, mut service) = (executor(), TestService::default());
+        let log = service.run(&executor, work("a", None));
+        assert_eq!(take_one(&executor, "quiet").await, "a");
+        for json in ["1", "2", "3", "4"] {
+            assert!(executor.take_jobs(&worker("w"), 1, HOLD).await.is_empty());
+            report(&executor, "quiet", "a", part(json)).await;
+        }
+        report(&executor, "quiet", "a", done("[]")).await;
+        assert_eq!(log.await.unwrap().facts.retries, None);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_never_pings_keeps_its_job_while_it_listens_for_stops() {
+    local(async {
+        let (executor, mut service) = (executor(), TestService::default());
+        let _log = service.run(&executor, work("a", None));
+        assert_eq!(take_one(&executor, "quiet").await, "a");
+        let handle = executor.clone();
+        let listening = tokio::task::spawn_local(async move {
+            loop {
+                handle.jobs_to_stop(&worker("quiet"), STOPS).await;
+            }
+        });
         assert!(
             executor
                 .take_jobs(&worker("w"), 1, 10 * HOLD)
                 .await
                 .is_empty()
         );
+        listening.abort();
+        assert_eq!(take_one(&executor, "w").await, "a");
     })
     .await;
 }
@@ -221,7 +261,7 @@ async fn a_late_result_of_a_lost_worker_counts() {
         executor.ping(&worker("slow"), Some(&["a"]));
         tokio::time::sleep(Duration::from_secs(40)).await;
         assert_eq!(
-            executor.apply_report(&worker("slow"), &id("a"), done("1")),
+            report(&executor, "slow", "a", done("1")).await,
             ReportOutcome::Applied
         );
         assert_eq!(log.await.unwrap().end, Some(Ok(Some("1".to_owned()))));
@@ -239,20 +279,20 @@ async fn stream_parts_are_emitted_once_across_workers() {
         let (executor, mut service) = (executor(), TestService::default());
         let log = service.run(&executor, work("a", None));
         assert_eq!(take_one(&executor, "dies").await, "a");
-        executor.apply_report(&worker("dies"), &id("a"), part("1"));
-        executor.apply_report(&worker("dies"), &id("a"), part("2"));
+        report(&executor, "dies", "a", part("1")).await;
+        report(&executor, "dies", "a", part("2")).await;
         executor.ping(&worker("dies"), Some(&["a"]));
         tokio::time::sleep(Duration::from_secs(40)).await;
         assert_eq!(take_one(&executor, "w").await, "a");
         assert_eq!(
-            executor.apply_report(&worker("dies"), &id("a"), part("9")),
+            report(&executor, "dies", "a", part("9")).await,
             ReportOutcome::Ignored,
             "the worker no longer has the job"
         );
         for json in ["1", "2", "3"] {
-            executor.apply_report(&worker("w"), &id("a"), part(json));
+            report(&executor, "w", "a", part(json)).await;
         }
-        executor.apply_report(&worker("w"), &id("a"), done("[]"));
+        report(&executor, "w", "a", done("[]")).await;
         let log = log.await.unwrap();
         assert_eq!(log.parts, ["1", "2", "3"]);
         assert_eq!(

@@ -11,7 +11,7 @@ async fn a_result_from_before_a_restart_is_kept_for_its_job() {
     local(async {
         let (executor, mut service) = (executor(), TestService::default());
         assert_eq!(
-            executor.apply_report(&worker("w"), &id("a"), done("1")),
+            report(&executor, "w", "a", done("1")).await,
             ReportOutcome::Buffered
         );
         let (first, second) = (
@@ -24,7 +24,7 @@ async fn a_result_from_before_a_restart_is_kept_for_its_job() {
             "the first job has already ended"
         );
         assert_eq!(first.await.unwrap().end, Some(Ok(Some("1".to_owned()))));
-        executor.apply_report(&worker("w"), &id("b"), done("2"));
+        report(&executor, "w", "b", done("2")).await;
         assert!(second.await.unwrap().end.unwrap().is_ok());
     })
     .await;
@@ -44,7 +44,7 @@ async fn a_worker_keeps_the_job_that_it_has_from_before_a_restart() {
             "b",
             "another worker runs the first job"
         );
-        executor.apply_report(&worker("old"), &id("a"), done("1"));
+        report(&executor, "old", "a", done("1")).await;
         let log = first.await.unwrap();
         assert_eq!(
             (log.end, log.facts.worker.as_deref()),
@@ -66,7 +66,7 @@ async fn a_canceled_job_from_before_a_restart_is_stopped_on_its_worker() {
             [id("a")]
         );
         assert_eq!(
-            executor.apply_report(&worker("old"), &id("a"), done("1")),
+            report(&executor, "old", "a", done("1")).await,
             ReportOutcome::Ignored,
             "the job was canceled"
         );
@@ -106,7 +106,7 @@ async fn a_stream_from_before_a_restart_starts_again() {
         );
         assert_eq!(take_one(&executor, "idle").await, "b");
         assert_eq!(
-            executor.apply_report(&worker("old"), &id("a"), part("2")),
+            report(&executor, "old", "a", part("2")).await,
             ReportOutcome::Ignored,
             "the first part is lost"
         );
@@ -118,20 +118,20 @@ async fn a_stream_from_before_a_restart_starts_again() {
             })
         };
         assert_eq!(
-            executor.apply_report(&worker("old"), &id("a"), end()),
+            report(&executor, "old", "a", end()).await,
             ReportOutcome::Ignored,
             "the worker no longer has the job"
         );
         for json in ["1", "2"] {
-            executor.apply_report(&worker("new"), &id("a"), part(json));
+            report(&executor, "new", "a", part(json)).await;
         }
         assert_eq!(
-            executor.apply_report(&worker("new"), &id("a"), end()),
+            report(&executor, "new", "a", end()).await,
             ReportOutcome::Applied
         );
         assert_eq!(log.await.unwrap().parts, ["1", "2"]);
         assert_eq!(
-            executor.apply_report(&worker("old"), &id("unknown"), end()),
+            report(&executor, "old", "unknown", end()).await,
             ReportOutcome::Ignored,
             "a stream end without its parts is not kept"
         );
@@ -178,7 +178,7 @@ async fn time_before_a_restart_counts_towards_the_execution_timeout() {
 async fn a_job_whose_result_arrived_early_ends_at_once() {
     let executor = executor();
     assert_eq!(
-        executor.apply_report(&worker("old"), &id("a"), done("1")),
+        report(&executor, "old", "a", done("1")).await,
         ReportOutcome::Buffered
     );
     let job = adopted(&executor, work("a", None), Duration::ZERO).await;
@@ -195,10 +195,11 @@ async fn an_adopted_job_whose_worker_is_lost_goes_to_another() {
         let mut job = adopted(&executor, work("a", None), Duration::ZERO).await;
         let log = tokio::task::spawn_local(async move {
             while !matches!(job.next().await, Event::Ended(_)) {}
+            job.on_committed().unwrap()();
         });
         tokio::time::sleep(Duration::from_secs(40)).await;
         assert_eq!(take_one(&executor, "new").await, "a");
-        executor.apply_report(&worker("new"), &id("a"), done("1"));
+        report(&executor, "new", "a", done("1")).await;
         log.await.unwrap();
     })
     .await;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tidegate_core::health::Health;
 use tidegate_core::planted;
-use tidegate_core::port::{Admission, Admitted, BoxFuture, WaitPolicy};
+use tidegate_core::port::{Admission, Admitted, BoxFuture, OnCommitted, WaitPolicy};
 use tidegate_core::{Event, LogSource, Outcome, OutputValue, Refusal, Work};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -58,6 +58,9 @@ pub(crate) struct Tracker {
     pub(crate) insert: Option<oneshot::Receiver<()>>,
     /// When it began, if a remote worker has it since a previous server process.
     pub(crate) began_at: Option<Timestamp>,
+    /// What the executor wants to have called when the end is committed; set when
+    /// the run has ended.
+    pub(crate) on_committed: Option<OnCommitted>,
 }
 
 impl Tracker {
@@ -81,6 +84,7 @@ impl Tracker {
             remove_scratch(self.work.scratch.clone()).await;
         }
         let Some(end) = settled else { return };
+        let job = Arc::clone(&self.job);
         let ended = EndedJob {
             job: self.job,
             end,
@@ -93,6 +97,12 @@ impl Tracker {
             .finish_job(ended)
             .await
             .expect("store errors are retried");
+        // A server that shuts down may leave the job without an end.
+        if let Some(on_committed) = self.on_committed
+            && job.status().is_terminal()
+        {
+            on_committed();
+        }
     }
 
     /// Runs the job; `None` when it is left to the next server process, or was never accepted.
@@ -286,6 +296,7 @@ impl Tracker {
                         added = self.add_output(value) => added.map_err(TerminalState::Failed),
                     };
                     if let Err(terminal) = added {
+                        self.on_committed = running.on_committed();
                         abandon(running).await;
                         return Some(terminal);
                     }
@@ -317,6 +328,7 @@ impl Tracker {
                             return Some(terminal);
                         }
                     );
+                    self.on_committed = running.on_committed();
                     // The slot is free before a client can see the end.
                     drop(running);
                     return Some(terminal);

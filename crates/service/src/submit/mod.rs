@@ -270,6 +270,7 @@ impl JobService {
             scratch_used: false,
             insert: None,
             began_at: None,
+            on_committed: None,
             claim,
             job,
             service: self.clone(),

@@ -39,7 +39,8 @@ pub(crate) struct PlatformArgs {
     /// URL at which workers reach the server [default: the address it listens on]
     #[arg(long, env = "TIDEGATE_PUBLIC_URL", value_name = "URL", value_parser = replicate_setup::public_url, help_heading = heading::LISTENING)]
     pub(crate) public_url: Option<Url>,
-    /// Requeue the jobs of a worker that has sent no heartbeat for this long
+    /// Requeue the jobs of a worker that has sent no heartbeat for this long, or has never sent one
+    /// since it took them
     #[arg(long, env = "TIDEGATE_WORKER_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = units::positive_duration, help_heading = heading::QUEUE)]
     pub(crate) worker_timeout: Duration,
     /// Apply the rate limits of Runpod's cloud; requests above them get 429

@@ -4,6 +4,7 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use tidegate_core::Refusal;
+use tidegate_remote::ReportRejection;
 
 use super::endpoints::{OpenEndpointError, RemoveEndpointError};
 use super::limits::RateLimitExceeded;
@@ -46,6 +47,8 @@ pub(super) enum ApiError {
     Refused(#[from] Refusal),
     #[error("the store is unavailable; try again later")]
     Store,
+    #[error(transparent)]
+    ReportRejected(#[from] ReportRejection),
 }
 
 impl From<OpenEndpointError> for ApiError {
@@ -99,7 +102,8 @@ impl ApiError {
             Self::InvalidWorkerKey => StatusCode::UNAUTHORIZED,
             Self::Body(error) => error.status(),
             Self::Refused(refusal) => refusal_status(refusal),
-            Self::Store => StatusCode::SERVICE_UNAVAILABLE,
+            // A worker sends a report again after 5xx only.
+            Self::Store | Self::ReportRejected(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 

@@ -178,7 +178,7 @@ pub(super) async fn job_done(
         // A worker drops a result that is refused, and the job would never end.
         Err(error) => failed(error),
     };
-    Ok(worker_report.apply(report))
+    worker_report.apply(report).await
 }
 
 /// `POST /v2/{endpoint}/job-stream/{worker}/{id}`: a part of a job's output.
@@ -196,7 +196,7 @@ pub(super) async fn job_stream(
         Ok(part) => JobReport::Part(part.unwrap_or(Bytes::from_static(b"null"))),
         Err(error) => failed(error),
     };
-    Ok(worker_report.apply(report))
+    worker_report.apply(report).await
 }
 
 fn read(body: &Bytes) -> Result<JobReport, String> {
@@ -269,19 +269,29 @@ pub(super) struct WorkerReport {
 }
 
 impl WorkerReport {
-    /// Applies the report. Always responds 200: the worker need not send it again.
-    fn apply(&self, report: JobReport) -> Response {
+    /// Applies the report. Responds 200 when the worker need not send it again: every client sees the
+    /// report, and a result is stored.
+    async fn apply(&self, report: JobReport) -> Result<Response, ApiError> {
         let WorkerRequest {
             endpoint, worker, ..
         } = &self.request;
-        match endpoint.remote.apply_report(worker, &self.id, report) {
+        match endpoint
+            .remote
+            .apply_report(worker, &self.id, report)
+            .await?
+        {
             ReportOutcome::Applied => {}
-            ReportOutcome::Buffered => endpoint.adopt_job(worker, &self.id),
+            ReportOutcome::Buffered => {
+                endpoint.adopt_job(worker, &self.id);
+                if endpoint.jobs.has_open_job(&self.id) {
+                    endpoint.remote.buffered_result_committed(&self.id).await?;
+                }
+            }
             ReportOutcome::Ignored => {
                 tracing::debug!(endpoint = endpoint.name, %worker, job = %self.id, "ignored late report")
             }
         }
-        json(StatusCode::OK, Bytes::from_static(b"{}"))
+        Ok(json(StatusCode::OK, Bytes::from_static(b"{}")))
     }
 }
 
