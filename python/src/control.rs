@@ -20,7 +20,7 @@ use tidegate_ipc::slot::WireLogSource;
 
 use crate::frame_buffer::{FillStatus, FrameBuffer};
 use crate::line_buffer::LineBuffer;
-use crate::{cancel_signal, health, slot, stdio, sys};
+use crate::{cancel_signal, descendants, health, slot, stdio, sys};
 
 /// Log lines are dropped while this many bytes wait to be written.
 const MAX_PENDING_BYTES: usize = 4 * 1024 * 1024;
@@ -201,6 +201,7 @@ impl Control {
             // The dispatcher lives as long as the process.
             requests.send(request).ok();
         }
+        descendants::kill_all();
         sys::exit_process_group();
     }
 }
@@ -252,6 +253,7 @@ fn shut_down(control: &Control) {
     // Without slots the model's setup still runs, and it cannot be finished in a useful way.
     if !slot::stop_reading() {
         control.flush(Duration::from_secs(1));
+        descendants::kill_all();
         sys::exit_now(0);
     }
 }
@@ -260,6 +262,7 @@ fn shut_down(control: &Control) {
 pub(crate) fn exit_after(limit: Duration, code: i32) -> io::Result<()> {
     spawn("tidegate-exit", move || {
         thread::sleep(limit);
+        descendants::kill_all();
         sys::exit_now(code)
     })
 }

@@ -4,7 +4,7 @@
 //! Python package `tidegate` in this folder, which loads the model, decides how it is called and what
 //! its values mean. This crate holds only what must be fast or must not be blocked by user code:
 //!
-//! - [`control`], [`health`], [`lifecycle`]: the child process as a whole;
+//! - [`control`], [`health`], [`lifecycle`], [`descendants`]: the child process as a whole;
 //! - [`slot`], [`job`], [`cancel_signal`]: jobs, one after the other, and how a cancel reaches them;
 //! - [`decode`], [`encode`]: JSON to Python values and back;
 //! - [`stdio`], [`std_streams`]: the standard streams, which user code must not share with the channel.
@@ -13,6 +13,7 @@ mod cancel_signal;
 mod config;
 mod control;
 mod decode;
+mod descendants;
 mod encode;
 mod frame_buffer;
 mod health;

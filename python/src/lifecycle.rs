@@ -12,7 +12,7 @@ use tidegate_ipc::slot::WireLogSource;
 
 use crate::control::{self, channel};
 use crate::encode::to_json;
-use crate::{cancel_signal, sys};
+use crate::{cancel_signal, descendants, sys};
 
 /// The server's first message: which model to run, and how.
 #[pyclass(frozen, get_all, module = "tidegate._native")]
@@ -38,6 +38,8 @@ pub(crate) fn receive_init(py: Python<'_>) -> PyResult<InitMessage> {
     cancel_signal::record_main_thread();
     control::open()?;
     sys::set_no_new_privileges()?;
+    sys::continue_when_parent_dies()?;
+    descendants::set_tag();
     let control = channel()?;
     let request = py.detach(|| control.read())?;
     let Some(ControlRequest::Init(init)) = request else {
@@ -185,7 +187,10 @@ pub(crate) fn exit_now(py: Python<'_>, code: i32) -> PyResult<()> {
     for source in [WireLogSource::Stdout, WireLogSource::Stderr] {
         control.flush_lines(source);
     }
-    py.detach(|| control.flush(Duration::from_secs(1)));
+    py.detach(|| {
+        control.flush(Duration::from_secs(1));
+        descendants::kill_all();
+    });
     sys::exit_now(code)
 }
 

@@ -62,6 +62,42 @@ pub(crate) fn set_no_new_privileges() -> io::Result<()> {
     }
 }
 
+/// Makes the kernel send SIGCONT to this process when the server dies: a stopped process would not notice
+/// it and stay. For any other process the signal has no effect.
+pub(crate) fn continue_when_parent_dies() -> io::Result<()> {
+    // SAFETY: this `prctl` takes numbers only.
+    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGCONT) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Kills a process, if it exists and may be killed.
+pub(crate) fn kill(pid: i32) {
+    // SAFETY: `kill` touches no memory.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+/// Sets the soft limit on file locks, which this process and its children inherit. The hard limit stays.
+pub(crate) fn limit_file_locks(number: u64) -> io::Result<()> {
+    let mut limits = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: both pointers are to a whole `rlimit` that outlives the calls.
+    let done = unsafe {
+        libc::getrlimit(libc::RLIMIT_LOCKS, &raw mut limits) == 0 && {
+            limits.rlim_cur = number;
+            libc::setrlimit(libc::RLIMIT_LOCKS, &raw const limits) == 0
+        }
+    };
+    if done {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 /// Limits the private memory of this process, and of each process that it starts.
 pub(crate) fn limit_memory(bytes: Option<u64>) -> io::Result<()> {
     bytes.map_or(Ok(()), |bytes| limit(libc::RLIMIT_DATA, bytes))

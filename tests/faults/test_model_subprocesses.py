@@ -5,7 +5,7 @@ import signal
 import pytest
 from footprint import assert_recovers, assert_serves, processes_with_tag, tag_of
 from http_client import wait_for_end
-from processes import is_alive
+from processes import descendants, is_alive, kill, paused
 from waiting import wait_until
 
 LEFT = ["fork", "subprocess_left", "daemon", "daemon_without_environment"]
@@ -27,6 +27,44 @@ def test_a_background_process_is_killed_with_its_child(server, how):
         pid = server.predict({"how": f"processes.{how}"}).json["output"]
         assert server.predict({"how": "deaths.exit"}).json["status"] == "failed"
         wait_until(lambda: not is_alive(pid), "the process to be gone", 5)
+
+
+KILLED_WITH_THE_SERVER = [*LEFT, "orphan_without_environment"]
+
+
+def test_no_process_survives_a_killed_server(start_server):
+    """Two children, because each must find its own processes."""
+    server = start_server("faults", "--workers", "2", "--queue", "20")
+    pids = [
+        server.predict({"how": f"processes.{how}"}).json["output"]
+        for how in KILLED_WITH_THE_SERVER
+        for _ in range(2)
+    ]
+    assert all(map(is_alive, pids))
+    server.signal(signal.SIGKILL)
+    server.wait_exit()
+    wait_until(lambda: not any(map(is_alive, pids)), "the processes to be gone", 10)
+
+
+def test_a_stopped_child_does_not_survive_a_killed_server(server):
+    """It continues, and ends itself and the processes of the model."""
+    started = server.predict({"how": "processes.orphan_without_environment"}).json["output"]
+    (child,) = descendants(server.process.pid)[:1]
+    with paused(child):
+        server.signal(signal.SIGKILL)
+        server.wait_exit()
+        wait_until(lambda: not is_alive(child) and not is_alive(started), "both to be gone", 10)
+
+
+def test_a_daemon_without_environment_is_killed_with_its_child_when_another_child_lives(start_server):
+    server = start_server("faults", "--workers", "2")
+    children = descendants(server.process.pid)
+    pid = server.predict({"how": "processes.orphan_without_environment"}).json["output"]
+    for child in children:
+        kill(child)
+        wait_until(lambda child=child: not is_alive(child), "the child to be gone", 5)
+        wait_until(lambda: server.model_process_count() == 2, "its replacement", 10)
+    wait_until(lambda: not is_alive(pid), "the daemon to be gone", 5)
 
 
 @pytest.mark.parametrize("how", ["both_halves_return", "fork_raises"])

@@ -6,7 +6,7 @@
 //! - [`control`]: messages about the child as a whole, on its stdin and stdout;
 //! - [`slot`]: one job after the other, on one Unix socket per slot.
 //!
-//! [`frame`] delimits the messages. This crate does no I/O, so that the extension stays small and neither
+//! [`frame`] delimits the messages. [`ProcessTag`] marks the processes of a child. This crate does no I/O, so that the extension stays small and neither
 //! side depends on the runtime of the other.
 
 pub mod control;
@@ -14,7 +14,10 @@ pub mod frame;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
+mod process_tag;
 pub mod slot;
+
+pub use process_tag::ProcessTag;
 
 /// A child sends at most this many bytes of a job's output to stdout and stderr. The server keeps fewer,
 /// so more would only cost time.

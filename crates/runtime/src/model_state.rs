@@ -329,14 +329,14 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::reaper::{EnvTag, Reaper};
+    use crate::reaper::{self, Reaper};
 
     #[test]
     fn a_model_is_not_ready_before_its_slots_are_available() {
         let (requests, _requests) = mpsc::unbounded_channel();
         let child = Arc::new(ChildProcess::new(
             1,
-            EnvTag::new(1),
+            reaper::new_tag(1),
             Reaper::global(),
             requests,
         ));

@@ -1,49 +1,42 @@
 //! Kills and reaps the processes that children leave behind: daemons that outlive their child.
 //!
-//! There are two ways to find such a process. Every child has a tag in its environment, which its
-//! descendants inherit whatever they do to their parents, groups and sessions. And the server is a
-//! subreaper: it becomes the parent of every descendant whose own parent has exited. A daemon that
-//! cleared its environment is found there.
+//! There are two ways to find such a process. Every child has a [`ProcessTag`], which its descendants
+//! inherit whatever they do to their parents, groups and sessions. And the server is a subreaper: it
+//! becomes the parent of every descendant whose own parent has exited. A daemon that removed its tag is
+//! found there.
+//!
+//! When the server itself is killed, each child kills its own descendants: `python/src/descendants.rs`.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::process::{Pid, Signal, WaitOptions};
+use tidegate_ipc::ProcessTag;
 
-/// The environment variable that holds the tag.
-const NAME: &str = "TIDEGATE_CHILD";
+/// A tag that no other child on this machine has. `number` differs between the children of this server.
+pub(crate) fn new_tag(number: u64) -> ProcessTag {
+    // The time tells apart two servers that had the same process id.
+    static STARTED: OnceLock<i128> = OnceLock::new();
+    let started = STARTED.get_or_init(|| jiff::Timestamp::now().as_nanosecond());
+    ProcessTag::new(format!("{}-{number}-{started:x}", std::process::id()))
+}
 
-/// The tag in the environment of one child and of its descendants.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct EnvTag(String);
+/// Name and value of the variable for the environment of the child.
+pub(crate) fn tag_variable(tag: &ProcessTag) -> (&'static str, &str) {
+    (ProcessTag::VARIABLE, tag.text())
+}
 
-impl EnvTag {
-    /// A tag that no other child on this machine has.
-    pub(crate) fn new(number: u64) -> Self {
-        Self(format!("{}-{number}", std::process::id()))
-    }
-
-    /// Name and value of the variable for the environment of the child.
-    pub(crate) fn variable(&self) -> (OsString, OsString) {
-        (NAME.into(), self.0.clone().into())
-    }
-
-    fn is_on(&self, pid: i32) -> bool {
-        let tag = format!("{NAME}={}", self.0).into_bytes();
-        // Processes of other users cannot be read; they are not descendants of a child.
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment
-            .split(|byte| *byte == 0)
-            .any(|variable| variable == tag)
-    }
+/// Whether a process has the tag. What cannot be read belongs to another user, or to no process.
+fn has_tag(tag: &ProcessTag, pid: i32) -> bool {
+    let read = |name| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    tag.is_on(&read("environ"), &read("limits"))
 }
 
 /// Knows the living children of this process and kills what dead ones leave behind.
 #[derive(Default)]
 pub(crate) struct Reaper {
     /// The living children, by process id.
-    children: Mutex<HashMap<i32, EnvTag>>,
+    children: Mutex<HashMap<i32, ProcessTag>>,
 }
 
 impl Reaper {
@@ -56,12 +49,12 @@ impl Reaper {
 
     fn new() -> Self {
         if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
-            tracing::debug!(%error, "failed to become a subreaper; daemons that clear their environment are not killed");
+            tracing::debug!(%error, "failed to become a subreaper; daemons that remove their tag are not killed");
         }
         Self::default()
     }
 
-    fn children(&self) -> MutexGuard<'_, HashMap<i32, EnvTag>> {
+    fn children(&self) -> MutexGuard<'_, HashMap<i32, ProcessTag>> {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,7 +62,7 @@ impl Reaper {
     /// yet would look like an orphan.
     pub(crate) fn spawn_registered<T, E>(
         &self,
-        tag: &EnvTag,
+        tag: &ProcessTag,
         spawn: impl FnOnce() -> Result<(T, u32), E>,
     ) -> Result<T, E> {
         let mut children = self.children();
@@ -85,14 +78,14 @@ impl Reaper {
 
     /// Kills the processes that a dead child left behind; returns their number. Orphans without a
     /// tag are attributed to this child only if no other child lives.
-    pub(crate) fn kill_descendants(&self, pid: u32, tag: &EnvTag) -> usize {
+    pub(crate) fn kill_descendants(&self, pid: u32, tag: &ProcessTag) -> usize {
         let mut children = self.children();
         children.remove(&pid.cast_signed());
         let is_only_child = children.is_empty();
         let is_descendant = |process: &ProcessInfo| {
             let is_orphan = process.parent == std::process::id().cast_signed()
                 && !children.contains_key(&process.pid);
-            tag.is_on(process.pid) || (is_orphan && is_only_child)
+            has_tag(tag, process.pid) || (is_orphan && is_only_child)
         };
         processes()
             .into_iter()
@@ -169,10 +162,10 @@ mod tests {
 
     #[test]
     fn only_processes_with_the_tag_are_killed() {
-        let (mine, other) = (EnvTag::new(u64::MAX), EnvTag::new(u64::MAX - 1));
+        let (mine, other) = (new_tag(u64::MAX), new_tag(u64::MAX - 1));
         let reaper = Reaper::default();
-        let sleep = |tag: &EnvTag| {
-            let (name, value) = tag.variable();
+        let sleep = |tag: &ProcessTag| {
+            let (name, value) = tag_variable(tag);
             let spawn = || {
                 std::process::Command::new("sleep")
                     .arg("60")

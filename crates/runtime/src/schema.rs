@@ -4,10 +4,11 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use tidegate_ipc::ProcessTag;
 use tokio::process::Command;
 
 use crate::launch_config::LaunchConfig;
-use crate::reaper::{EnvTag, Reaper};
+use crate::reaper::{self, Reaper};
 
 /// The schema of a model could not be read from its source.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +36,7 @@ pub async fn read_schema(launch: &LaunchConfig) -> Result<Bytes, SchemaReadError
     };
     let (reaper, tag) = (
         Reaper::global(),
-        EnvTag::new(NEXT.fetch_add(1, Ordering::Relaxed)),
+        reaper::new_tag(NEXT.fetch_add(1, Ordering::Relaxed)),
     );
     let spawn = || {
         let process = command(launch, &tag).spawn()?;
@@ -54,7 +55,7 @@ pub async fn read_schema(launch: &LaunchConfig) -> Result<Bytes, SchemaReadError
     ))
 }
 
-fn command(launch: &LaunchConfig, tag: &EnvTag) -> Command {
+fn command(launch: &LaunchConfig, tag: &ProcessTag) -> Command {
     let mut command = Command::new(&launch.python);
     command
         .args(["-m", "tidegate.schema"])
@@ -73,7 +74,7 @@ fn command(launch: &LaunchConfig, tag: &EnvTag) -> Command {
     for name in &launch.hidden_env {
         command.env_remove(name);
     }
-    let (name, value) = tag.variable();
+    let (name, value) = reaper::tag_variable(tag);
     command.env(name, value);
     if let Ok(joined) = std::env::join_paths(&launch.python_path)
         && !launch.python_path.is_empty()

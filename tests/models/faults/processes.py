@@ -39,6 +39,15 @@ def daemon_without_environment(**_):
     return subprocess.Popen(["sleep", "600"], env={}, start_new_session=True).pid
 
 
+def orphan_without_environment(**_):
+    """A daemon in a session of its own, with no parent and no environment."""
+    code = "import os; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0)"
+    code += "; print(os.getpid(), flush=True); os.execve('/bin/sleep', ['sleep', '600'], {})"
+    command = [sys.executable, "-I", "-S", "-c", code]
+    with subprocess.Popen(command, env={}, stdout=subprocess.PIPE, text=True) as process:
+        return int(process.stdout.readline())
+
+
 def both_halves_return(text, **_):
     """The forked half comes back into the runtime as if it were the child."""
     os.fork()

@@ -4,6 +4,7 @@
 pub(crate) mod boot;
 pub(crate) mod control_channel;
 pub(crate) mod courier;
+mod interpreter_path;
 pub(crate) mod process;
 pub(crate) mod queued_caller;
 pub(crate) mod slot_socket;

@@ -8,12 +8,13 @@ use rustix::process::{Pid, Signal};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use tidegate_core::pool_status::DeathCause;
+use tidegate_ipc::ProcessTag;
 use tidegate_ipc::control::{ControlRequest, SlotId};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::oom;
-use crate::reaper::{EnvTag, Reaper};
+use crate::reaper::Reaper;
 
 /// A running child. The supervisor owns it; jobs hold it to cancel and to notice its death.
 pub(crate) struct ChildProcess {
@@ -31,7 +32,7 @@ pub(crate) struct ChildProcess {
     /// The cause of death, once it is known.
     cause: OnceLock<DeathCause>,
     oom_kills_before: u64,
-    tag: EnvTag,
+    tag: ProcessTag,
     reaper: Arc<Reaper>,
     /// Whether the child ever received a job: if it dies, the job may be the cause and not the model.
     pub(crate) used: AtomicBool,
@@ -42,7 +43,7 @@ pub(crate) struct ChildProcess {
 impl ChildProcess {
     pub(crate) fn new(
         pid: u32,
-        tag: EnvTag,
+        tag: ProcessTag,
         reaper: Arc<Reaper>,
         requests: mpsc::UnboundedSender<ControlRequest>,
     ) -> Self {
@@ -233,7 +234,7 @@ impl ChildProcess {
     }
 }
 
-fn kill_descendants_now(reaper: &Reaper, pid: u32, tag: &EnvTag) {
+fn kill_descendants_now(reaper: &Reaper, pid: u32, tag: &ProcessTag) {
     let daemons = reaper.kill_descendants(pid, tag);
     if daemons > 0 {
         tracing::warn!(daemons, "killed processes that the model left behind");

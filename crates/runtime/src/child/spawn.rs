@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
+use tidegate_ipc::ProcessTag;
 use tokio::net::UnixListener;
 use tokio::process::{ChildStdin, ChildStdout, Command};
 
+use super::interpreter_path;
 use crate::launch_config::LaunchConfig;
-use crate::reaper::{EnvTag, Reaper};
+use crate::reaper::{self, Reaper};
 use crate::scratch::Scratch;
 
 /// A started process that has not received a message yet.
@@ -18,7 +20,7 @@ pub(crate) struct Spawned {
     pub(crate) control_out: ChildStdout,
     pub(crate) slots: UnixListener,
     pub(crate) socket: PathBuf,
-    pub(crate) tag: EnvTag,
+    pub(crate) tag: ProcessTag,
 }
 
 /// The process could not be started.
@@ -92,7 +94,7 @@ pub(crate) fn spawn(
             source,
         },
     };
-    let tag = EnvTag::new(scratch.next_number());
+    let tag = reaper::new_tag(scratch.next_number());
     let spawn = || {
         let process = command(launch, scratch, &tag).spawn()?;
         let pid = process.id().expect("it has not been waited for");
@@ -110,7 +112,7 @@ pub(crate) fn spawn(
     })
 }
 
-fn command(launch: &LaunchConfig, scratch: &Scratch, tag: &EnvTag) -> Command {
+fn command(launch: &LaunchConfig, scratch: &Scratch, tag: &ProcessTag) -> Command {
     let mut command = Command::new(&launch.python);
     command
         .args(["-u", "-c", "from tidegate.child import main; main()"])
@@ -127,8 +129,9 @@ fn command(launch: &LaunchConfig, scratch: &Scratch, tag: &EnvTag) -> Command {
     for name in &launch.hidden_env {
         command.env_remove(name);
     }
-    let (name, value) = tag.variable();
+    let (name, value) = reaper::tag_variable(tag);
     command.env(name, value);
+    command.envs(interpreter_path::variables(launch, scratch));
     if let Some(user) = &launch.run_as {
         // `uid` also drops the supplementary groups.
         command
