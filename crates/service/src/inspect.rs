@@ -9,7 +9,7 @@ use tidegate_core::health::HealthReport;
 use tidegate_core::pool_status::PoolStatus;
 use tidegate_core::record::{Api, JobSummary};
 use tidegate_core::store::{JobFilter, StoreError};
-use tidegate_core::{Account, JobId, Refusal, Status, chain};
+use tidegate_core::{Account, JobId, Refusal, chain};
 
 use crate::job::Job;
 use crate::job_service::JobService;
@@ -33,20 +33,6 @@ pub struct QueueCounts {
     pub running: usize,
     /// When the oldest waiting job was accepted.
     pub oldest_waiting_since: Option<Timestamp>,
-}
-
-impl QueueCounts {
-    fn count(&mut self, status: Status, accepted_at: Timestamp) {
-        if status == Status::Queued {
-            self.waiting += 1;
-            self.oldest_waiting_since = Some(
-                self.oldest_waiting_since
-                    .map_or(accepted_at, |oldest| oldest.min(accepted_at)),
-            );
-        } else {
-            self.running += 1;
-        }
-    }
 }
 
 impl JobService {
@@ -75,21 +61,9 @@ impl JobService {
         self.model.senders.retry_buffer.len()
     }
 
-    /// Counts the waiting and running jobs of this model.
+    /// The number of waiting and running jobs of this model. Takes the same time however many they are.
     pub fn queue(&self) -> QueueStatus {
-        let mut queue = QueueStatus::default();
-        for job in self.shared().registry.all() {
-            let status = job.status();
-            if !status.is_terminal() && job.target().model == self.model.target.model {
-                queue.total.count(status, job.created_at());
-                queue
-                    .accounts
-                    .entry(job.account().clone())
-                    .or_default()
-                    .count(status, job.created_at());
-            }
-        }
-        queue
+        self.model.metrics.open_jobs.status()
     }
 
     /// The matching jobs in memory: all that have not ended, and some that have.

@@ -1,6 +1,7 @@
 //! One job and its state. The tracker is the only writer; all other tasks read it or wait for a
 //! change.
 
+mod counted;
 mod input;
 mod output_events;
 mod restored;
@@ -22,6 +23,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::open_jobs::OpenJobs;
 use crate::snapshot::{OutputDelta, ReadPosition, Snapshot};
 use crate::stream::{History, MAX_READERS, StreamBatch, StreamEvent, StreamReader, StreamRefusal};
 use output_events::EventPositions;
@@ -94,6 +96,8 @@ struct State {
     end_decided: bool,
     history: Option<History>,
     event_positions: EventPositions,
+    /// Where the job is counted until it ends; absent for a job that this server does not run.
+    counted_in: Option<Arc<OpenJobs>>,
 }
 
 /// The output of a job exceeds the limit.
@@ -147,6 +151,7 @@ impl Job {
             end_decided: false,
             history: new.history.map(History::new),
             event_positions: EventPositions::default(),
+            counted_in: None,
         };
         let inner = Inner {
             account: new.account,

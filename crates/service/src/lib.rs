@@ -18,6 +18,7 @@ mod job_io;
 mod job_service;
 mod metrics;
 mod models;
+mod open_jobs;
 mod random;
 mod registry;
 mod run;

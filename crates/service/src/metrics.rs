@@ -1,11 +1,14 @@
 //! The metrics of one model. All counters are created up front, so that counting is an atomic
 //! addition without a lookup by name.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::counters::{Counter, Counters, Histogram, MetricLabel};
 use tidegate_core::record::Api;
 use tidegate_core::{JobKind, Refusal, Status, label};
+
+use crate::open_jobs::OpenJobs;
 
 /// Histogram buckets in seconds between acceptance and begin: mostly none, sometimes hours.
 const WAIT_BUCKETS: &[f64] = &[
@@ -36,6 +39,7 @@ pub struct JobMetrics {
     pub attempt_time: Histogram,
     /// Final webhooks of jobs that failed and are not tried again.
     pub given_up: Counter,
+    pub(crate) open_jobs: Arc<OpenJobs>,
 }
 
 #[derive(Debug, Default)]
@@ -117,6 +121,7 @@ impl Default for JobMetrics {
             attempts: Counters::default(),
             attempt_time: Histogram::new(DELIVERY_BUCKETS),
             given_up: Counter::default(),
+            open_jobs: Arc::default(),
         }
     }
 }

@@ -110,6 +110,7 @@ impl Registry {
     /// Removes a job that this server does not run: it was refused, or is left to another server.
     pub(crate) fn forget(&self, job: &Arc<Job>) {
         self.with(|inner| inner.remove(job));
+        job.stop_counting();
     }
 
     /// Marks a job as ended and drops the oldest ended jobs above the limits. Has no effect on a

@@ -53,6 +53,7 @@ impl Job {
             end_decided: true,
             history: None,
             event_positions: EventPositions::default(),
+            counted_in: None,
         };
         let inner = Inner {
             account: spec.account,

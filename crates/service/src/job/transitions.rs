@@ -16,8 +16,14 @@ use crate::stream::{History, StreamEvent};
 /// later.
 impl Job {
     pub(crate) fn assign(&self) {
-        self.with(|state| state.step(Step::Assign))
-            .expect("a new job is assigned once");
+        self.with(|state| {
+            state
+                .step(Step::Assign)
+                .expect("a new job is assigned once");
+            if let Some(open_jobs) = &state.counted_in {
+                open_jobs.start(&self.inner.account, self.inner.created_at);
+            }
+        });
     }
 
     pub(crate) fn begin(&self, at: Timestamp) {
@@ -173,6 +179,7 @@ impl Job {
     /// Makes the end visible to all readers.
     pub(crate) fn end(&self, end: JobEnd) {
         self.with(|state| {
+            state.stop_counting(&self.inner.account, self.inner.created_at);
             state.status = end.status;
             state.error = end.error;
             state.completed_at = Some(end.completed_at);

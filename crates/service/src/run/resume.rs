@@ -212,6 +212,7 @@ impl JobService {
             .registry
             .insert(Arc::clone(&job), OnDuplicateId::Answer)
             .ok()?;
+        job.count_in(&self.model.metrics.open_jobs);
         Some(PreparedJob {
             previous_run: Some(FromPreviousRun { began_at }),
             ..self.prepared_from_spec(spec, job, deadline)

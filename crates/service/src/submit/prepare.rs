@@ -190,6 +190,7 @@ impl JobService {
                 OnDuplicateId::Refuse => Err(Refusal::IdInUse(existing.id().clone())),
             };
         }
+        job.count_in(&self.model.metrics.open_jobs);
         Ok(Ok(PreparedJob {
             job,
             checked,

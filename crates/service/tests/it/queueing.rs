@@ -287,3 +287,28 @@ async fn a_model_that_is_served_again_has_its_own_queue() {
         (2, 2, Status::Succeeded)
     );
 }
+
+/// The processor time of a thousand reads of the queue's status, with so many jobs waiting.
+async fn time_of_status(waiting: usize) -> Duration {
+    let model = FakeModel::without_streaming(1);
+    let jobs = service_with(model.clone(), ServiceOptions::default());
+    for number in 0..=waiting {
+        submitted(&jobs, job("ann", &format!("{number}"))).await;
+    }
+    let _run = model.started().await;
+    let start = crate::stream_readers::cpu_time();
+    for _ in 0..1_000 {
+        assert_eq!(jobs.queue().total.waiting, waiting);
+    }
+    crate::stream_readers::cpu_time() - start
+}
+
+#[tokio::test]
+async fn the_status_of_a_long_queue_takes_no_longer_than_of_a_short_one() {
+    let (short, long) = (time_of_status(50).await, time_of_status(5_000).await);
+    let ratio = long.as_secs_f64() / short.as_secs_f64();
+    assert!(
+        ratio < 10.0,
+        "{short:?} with 50 waiting jobs, {long:?} with 5,000"
+    );
+}

@@ -14,7 +14,7 @@ use crate::fake_model::{streaming_service, submission, value};
 const READERS: usize = 3;
 
 /// The processor time that this thread has used; other processes have no part in it.
-fn cpu_time() -> Duration {
+pub(crate) fn cpu_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime)
         .try_into()
         .expect("it is positive")
