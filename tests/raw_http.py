@@ -145,7 +145,7 @@ def json_request(
     """
     if not isinstance(body, bytes):
         body = json.dumps(body).encode()
-    lines = [f"{method} {target} HTTP/1.1", "Host: tidegate"]
+    lines = [f"{method} {target} HTTP/1.1", "Host: localhost"]
     all_headers = {
         "content_type": "application/json",
         "content_length": str(len(body) if length is None else length),

@@ -146,7 +146,7 @@ class Faults:
                 writer.close()
 
     async def half_requests(self, rng: random.Random) -> None:
-        head = b"POST /predictions HTTP/1.1\r\nHost: t\r\n"
+        head = b"POST /predictions HTTP/1.1\r\nHost: localhost\r\n"
         head += b"Content-Type: application/json\r\nContent-Length: 500\r\n"
         await self._hold(HALF_REQUESTS, (head, head + b'\r\n{"input": {"no'), rng.uniform(0.5, 2))
 

@@ -96,7 +96,7 @@ class Connection:
 
     async def send(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> None:
         """Send a request; the connection closes after the response."""
-        lines = [f"{method} {path} HTTP/1.1", "Host: torture", "Connection: close"]
+        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         if body is not None:
             lines.append(f"Content-Length: {len(body)}")

@@ -38,7 +38,7 @@ class Refused:
 
 def request(path: str, body: bytes, headers: dict[str, str] | None = None) -> bytes:
     """The bytes of one `POST`."""
-    lines = [f"POST {path} HTTP/1.1", "Host: bench", "Content-Type: application/json"]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     lines += [f"Content-Length: {len(body)}", "", ""]
     return "\r\n".join(lines).encode() + body

@@ -12,8 +12,8 @@ from waiting import wait_until
 HALF = {
     "the method": b"PO",
     "the first line": b"POST /predictions HTTP/1.1\r\n",
-    "a header": b"POST /predictions HTTP/1.1\r\nHost: x\r\nContent-Ty",
-    "the headers": b"POST /predictions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n",
+    "a header": b"POST /predictions HTTP/1.1\r\nHost: localhost\r\nContent-Ty",
+    "the headers": b"POST /predictions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n",
     "no body": json_request(b"", length=1000),
     "half a body": json_request(b'{"input":{"nonce":"half', length=1000),
     "half a chunk": json_request(b'ff\r\n{"input"', content_length="", transfer_encoding="chunked"),

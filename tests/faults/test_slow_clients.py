@@ -61,8 +61,8 @@ class SlowClients:
         self.server.start({"nonce": "told"}, webhook=self.hanging.url, webhook_events_filter=["completed"])
         self.headers = [
             SlowClient(self.server, b""),
-            SlowClient(self.server, b"POST /predictions HTTP/1.1\r\nHost: x\r\n"),
-            SlowClient(self.server, b"POST /predictions HTTP/1.1\r\nHost: x\r\n", b"x: y\r\n"),
+            SlowClient(self.server, b"POST /predictions HTTP/1.1\r\nHost: localhost\r\n"),
+            SlowClient(self.server, b"POST /predictions HTTP/1.1\r\nHost: localhost\r\n", b"x: y\r\n"),
             SlowClient(self.server, b"P", b"O"),
         ]
         self.bodies = [

@@ -92,7 +92,7 @@ def test_a_client_that_disconnects_leaves_the_queue(start_server, gate):
     holds(server, gate, "front")
     with socket.create_connection(("127.0.0.1", server.port)) as caller:
         caller.sendall(
-            b"PUT /predictions/impatient HTTP/1.1\r\nHost: x\r\n"
+            b"PUT /predictions/impatient HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
         )
         wait_until(

@@ -81,7 +81,7 @@ def test_queue_time_is_not_part_of_predict_time(serve_model, tmp_path):
 
 
 def test_links_follow_the_host_of_the_request_or_the_public_url(serve_model):
-    echo = serve_model("echo")
+    echo = serve_model("echo", "--allow-host", "*")
     made = echo.create({}, headers={"Host": "models.example:81"}).json
     assert made["urls"]["get"] == f"http://models.example:81/v1/predictions/{made['id']}"
     strange = echo.create({}, headers={"Host": "user@evil/path?x"})

@@ -29,6 +29,22 @@ def test_a_path_that_is_not_utf8_is_refused_with_a_readable_error(platform: Plat
     assert (reply.status_code, "error" in reply.json()) == (400, True)
 
 
+def test_web_pages_of_other_sites_change_nothing(platform: Platform) -> None:
+    page = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+    job = platform.run(1)
+    for method, path in (
+        ("POST", "/v2/echo/run"),
+        ("POST", "/v2/echo/purge-queue"),
+        ("GET", "/v2/echo/job-take/w?gpu=x"),
+        ("GET", "/v2/echo/openai/v1/models"),
+        ("POST", "/admin/endpoints"),
+    ):
+        for headers in (page, {"Host": "evil.example"}):
+            reply = platform.call(method, path, headers=headers)
+            assert (reply.status_code, "--allow-" in reply.json()["error"]) == (403, True), reply.text
+    assert take(platform) == job
+
+
 @pytest.mark.parametrize(
     ("policy", "word"),
     [
@@ -85,7 +101,7 @@ def test_late_parts_and_parts_of_unknown_jobs_are_ignored(platform: Platform) ->
 
 
 def test_two_workers_with_one_id_are_detected(platform: Platform) -> None:
-    question = b"GET /v2/echo/job-take/same?gpu=x HTTP/1.1\r\nHost: x\r\n\r\n"
+    question = b"GET /v2/echo/job-take/same?gpu=x HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with ExitStack() as open_questions:
         for _ in range(3):
             connection = socket.create_connection(("127.0.0.1", platform.port))

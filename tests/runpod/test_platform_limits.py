@@ -24,7 +24,7 @@ def test_concurrent_requests_are_limited_and_the_asyncio_client_retries(tmp_path
         job = server.run({"a": 1})
         for _ in range(400):
             connection = waiting.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-            question = f"GET /v2/echo/status-sync/{job}?wait=300000 HTTP/1.1\r\nHost: x\r\n\r\n"
+            question = f"GET /v2/echo/status-sync/{job}?wait=300000 HTTP/1.1\r\nHost: localhost\r\n\r\n"
             connection.sendall(question.encode())
         ask = f"/v2/echo/status/{job}"
         wait_until(lambda: server.call("GET", ask).status_code == 429, "the limit")
@@ -46,7 +46,7 @@ def test_the_limit_grows_with_the_number_of_workers(tmp_path: Path) -> None:
     with running_platform(tmp_path, "--cloud-limits") as server, ExitStack() as waiting:
         for number in range(60):
             connection = waiting.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-            question = f"GET /v2/echo/job-take/w{number} HTTP/1.1\r\nHost: x\r\n\r\n"
+            question = f"GET /v2/echo/job-take/w{number} HTTP/1.1\r\nHost: localhost\r\n\r\n"
             connection.sendall(question.encode())
         wait_until(lambda: server.health()["workers"]["idle"] == 60, "the workers")
         replies = [server.call("POST", "/v2/echo/purge-queue").status_code for _ in range(4)]

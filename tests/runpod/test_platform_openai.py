@@ -90,7 +90,7 @@ def test_a_body_that_is_not_an_object_is_refused(served: Platform, body: str) ->
 
 def test_openai_jobs_are_not_persisted(platform: Platform) -> None:
     with socket.create_connection(("127.0.0.1", platform.port)) as waiting:
-        waiting.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+        waiting.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{{}}".encode())
         wait_until(lambda: platform.health()["jobs"]["inQueue"] == 1, "the job")
         platform.kill()
         platform.start()

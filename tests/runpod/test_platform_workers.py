@@ -214,7 +214,7 @@ def asking(server: Platform, worker: str) -> socket.socket:
     """A worker that asks for a job and does nothing else."""
     connection = socket.create_connection(("127.0.0.1", server.port))
     connection.sendall(
-        f"GET /v2/echo/job-take/{worker}?gpu=x&job_in_progress=0 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        f"GET /v2/echo/job-take/{worker}?gpu=x&job_in_progress=0 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     )
     return connection
 
@@ -271,7 +271,7 @@ def test_undelivered_parts_are_delivered_again(platform: Platform) -> None:
     part = "x" * 20_000_000
     assert [post(job, json.dumps({"output": part}), "job-stream"), post(job, '{"output": []}')] == [200, 200]
     with socket.create_connection(("127.0.0.1", platform.port)) as gone:
-        gone.sendall(f"GET /v2/echo/stream/{job} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        gone.sendall(f"GET /v2/echo/stream/{job} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert gone.recv(100).startswith(b"HTTP/1.1 200")
     stream = wait_until(
         lambda: platform.call("GET", f"/v2/echo/stream/{job}").json()["stream"], "the part to be there again"

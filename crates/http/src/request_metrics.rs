@@ -73,6 +73,10 @@ pub(crate) enum RejectReason {
     TlsFailed,
     NoToken,
     NotAllowed,
+    /// The request names a host that is not this server's.
+    ForeignHost,
+    /// A web page of another origin sent a request that changes state.
+    CrossSite,
     BodyTooLarge,
     BodyTooSlow,
     BodyBroken,
@@ -84,6 +88,7 @@ pub(crate) enum RejectReason {
 
 label!(RejectReason: BadFraming = "bad_framing", HeadTooLarge = "head_too_large", HeadTooSlow = "head_too_slow",
     WrongProtocol = "wrong_protocol", TlsFailed = "no_tls", NoToken = "no_token", NotAllowed = "not_allowed",
+    ForeignHost = "foreign_host", CrossSite = "cross_site",
     BodyTooLarge = "body_too_large", BodyTooSlow = "body_too_slow", BodyBroken = "body_broken",
     UnsupportedMediaType = "wrong_media", RateLimited = "too_often");
 

@@ -31,7 +31,10 @@ pub(crate) fn read(args: &ListenArgs, reload: &mut Reload) -> Result<EdgeConfig,
     Ok(EdgeConfig {
         max_connections: fd_limit::default_max_connections(),
         header_timeout: HEADER_TIMEOUT,
+        header_timeout_flag: None,
         tls,
+        // Known when the tokens are.
+        origin_policy: None,
         request_metrics: Arc::default(),
     })
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, FromArgMatches};
+use tidegate_http::access::AllowedHost;
 
 use crate::cli::{Cli, Command, ServeArgs, WebhookArgs, WorkerArgs};
 use crate::config;
@@ -49,6 +50,8 @@ fn with_realtime(args: ServeArgs, matches: &ArgMatches, realtime: RealtimeEnv) -
         "0.0.0.0".clone_into(&mut args.listen.host);
         // The variable requests a public port, and Runpod has no tokens for it.
         args.listen.allow_anonymous = true;
+        // Clients reach the port through a proxy of Runpod, under names that are unknown here.
+        args.listen.allowed_hosts.push(AllowedHost::Any);
     }
     if source("workers") == FlagSource::Default {
         args.workers = realtime.workers;

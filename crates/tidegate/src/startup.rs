@@ -17,10 +17,11 @@ use jiff::Timestamp;
 use tidegate_core::port::BoxFuture;
 use tidegate_core::queue::Consumer;
 use tidegate_core::store::StoreMetrics;
-use tidegate_http::access::{self, Tokens};
+use tidegate_http::access::{self, AllowedHost, AllowedOrigin, OriginPolicy, Tokens};
 use tidegate_http::admin::{self, JobServices};
 use tidegate_http::edge::EdgeConfig;
 use tidegate_http::metrics::{self, MetricSources};
+use tidegate_net::Url;
 use tidegate_queue::upkeep;
 use tidegate_service::{ModelRegistry, Resumed, WebhookSecrets};
 use tokio::net::TcpListener;
@@ -74,8 +75,15 @@ impl Startup {
     }
 
     /// Opens the port.
-    pub(crate) async fn listen(self, args: &ListenArgs) -> anyhow::Result<ListeningServer> {
+    pub(crate) async fn listen(
+        mut self,
+        args: &ListenArgs,
+        public_url: Option<&Url>,
+    ) -> anyhow::Result<ListeningServer> {
         let reload = Box::pin(self.reload.listen()?);
+        if self.tokens.is_none() {
+            self.edge.origin_policy = Some(origin_policy(args, public_url));
+        }
         let listener = listen(args, self.tokens.as_ref()).await?;
         let url = format!(
             "{}://{}",
@@ -91,8 +99,16 @@ impl Startup {
             reload,
             listener,
             url,
+            allowed_origins: args.allowed_origins.clone(),
         })
     }
+}
+
+/// What a server without tokens accepts. A name that it listens on is one of its own.
+fn origin_policy(args: &ListenArgs, public_url: Option<&Url>) -> OriginPolicy {
+    let listen_host = AllowedHost::parse(&args.host).ok();
+    let hosts = args.allowed_hosts.iter().cloned().chain(listen_host);
+    OriginPolicy::new(hosts.collect(), args.allowed_origins.clone(), public_url)
 }
 
 /// A server that has opened its port and accepts no connection yet.
@@ -106,6 +122,7 @@ pub(crate) struct ListeningServer {
     listener: TcpListener,
     /// The address that it listens on.
     pub(crate) url: String,
+    allowed_origins: Vec<AllowedOrigin>,
 }
 
 impl ListeningServer {
@@ -132,6 +149,8 @@ impl ListeningServer {
             Some(tokens) => access::require_token(routes, tokens),
             None => routes,
         };
+        // Outside of the tokens: a browser asks for permission without one.
+        let routes = access::allow_origins(routes, &self.allowed_origins);
         let queue_upkeep = upkeep::run(
             models.queue(),
             Arc::new(models.clone()),

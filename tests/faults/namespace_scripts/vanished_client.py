@@ -46,7 +46,7 @@ def main(scratch: Path) -> dict[str, object]:
     port, gate = free_port(), scratch / "gate"
     body = json.dumps({"input": {"nonce": "vanished", "gate": str(gate)}})
     request = (
-        f"PUT /predictions/vanished HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+        f"PUT /predictions/vanished HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
     )
     client = subprocess.Popen(

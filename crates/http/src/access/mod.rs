@@ -1,11 +1,12 @@
 //! Access control: checks the token of every request before any API sees it, and gives handlers the
 //! identity of the client.
 //!
-//! Without tokens there is no check: all clients share the anonymous account, and only clients on
-//! this machine are administrators. With tokens every request needs one, also on paths that do not
+//! Without tokens all clients share the anonymous account, and only clients on this machine are
+//! administrators; [`OriginPolicy`] refuses requests of web pages. With tokens every request needs one, also on paths that do not
 //! exist. Exceptions are the health check, and streams and downloads whose URL contains a secret.
 //! Rejected requests are logged with the target `audit`, never with the token.
 
+mod origin_policy;
 mod tokens;
 
 use std::convert::Infallible;
@@ -21,6 +22,9 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use tidegate_core::Account;
 
+pub use origin_policy::{
+    AllowedHost, AllowedOrigin, InvalidHost, InvalidOrigin, OriginPolicy, allow_origins,
+};
 pub use tokens::{DuplicateToken, InvalidTokenDigest, TokenDigest, TokenTable, Tokens};
 
 use crate::replicate;

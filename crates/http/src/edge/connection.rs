@@ -10,6 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
+use futures_util::future::{Either, ready};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -25,7 +26,7 @@ use super::exchange::Exchange;
 use super::framing_guard::{ConnectionEnd, FramingGuard};
 use super::rejection::Rejection;
 use super::stream::Stream;
-use crate::access::Peer;
+use crate::access::{OriginPolicy, Peer};
 use crate::request_metrics::{RequestMetrics, resource_of};
 
 /// How long the server keeps reading from a client that still sends after the last response. If the
@@ -39,10 +40,14 @@ const LINGER_SILENCE: Duration = Duration::from_secs(1);
 pub(super) struct ConnectionContext {
     pub(super) router: Router,
     pub(super) header_timeout: Duration,
+    /// The flag that sets it, if there is one.
+    pub(super) header_timeout_flag: Option<&'static str>,
     /// Graceful shutdown: open requests are answered, no further ones are read.
     pub(super) stop: CancellationToken,
     /// Comes after `stop` and ends every connection at once.
     pub(super) abort: CancellationToken,
+    /// The hosts and origins of accepted requests; `None` accepts all.
+    pub(super) origin_policy: Option<OriginPolicy>,
     pub(super) request_metrics: Arc<RequestMetrics>,
 }
 
@@ -51,6 +56,16 @@ impl ConnectionContext {
     /// `abort` this way: each wait would cost something on every event of the connection.
     async fn until_abort(&self, future: impl Future<Output = ()>) {
         self.abort.run_until_cancelled(future).await;
+    }
+
+    /// The response to a request with a host or an origin that is not accepted.
+    fn refuse(&self, request: &Request<Incoming>, peer: SocketAddr) -> Option<Response<Body>> {
+        let policy = self.origin_policy.as_ref()?;
+        let refusal = policy
+            .check(request.method(), request.uri(), request.headers())
+            .err()?;
+        tracing::warn!(status = 403, reason = %refusal, %peer, "refused");
+        Some(refusal.response(request.uri().path()))
     }
 
     /// Answers with the reason why no more requests are read from this connection, and closes it.
@@ -74,10 +89,16 @@ pub(super) async fn serve(
         request.extensions_mut().insert(Peer(peer));
         let resource = resource_of(request.uri().path());
         let drain = BodyDrain::of(&request);
-        let response = context
-            .router
-            .clone()
-            .call(request.map(|body| drain.lend(body)));
+        let refused = context.refuse(&request, peer);
+        let request = request.map(|body| drain.lend(body));
+        let response = match refused {
+            None => Either::Left(context.router.clone().call(request)),
+            Some(response) => {
+                // Gives the body back, which is read before the response is written.
+                drop(request);
+                Either::Right(ready(Ok(response)))
+            }
+        };
         async move {
             let mut response: Response<Body> = response.await?;
             context.request_metrics.count_response(resource, &response);
@@ -110,7 +131,13 @@ pub(super) async fn serve(
         ConnectionEnd::Rejected(rejection) => context.reject(stream, rejection).await,
         ConnectionEnd::MidHead if timed_out => {
             context
-                .reject(stream, Rejection::HeadTimeout(context.header_timeout))
+                .reject(
+                    stream,
+                    Rejection::HeadTimeout {
+                        limit: context.header_timeout,
+                        flag: context.header_timeout_flag,
+                    },
+                )
                 .await
         }
         ConnectionEnd::MidHead | ConnectionEnd::MidRequest => {

@@ -23,6 +23,7 @@ use super::fd_limit::FdHeadroom;
 use super::keepalive;
 use super::stream::Stream;
 use super::tls::{Tls, TlsAcceptError};
+use crate::access::OriginPolicy;
 use crate::request_metrics::{RejectReason, RequestMetrics};
 
 /// How long to wait before checking again for free file descriptors, or accepting again after an
@@ -38,8 +39,12 @@ pub struct EdgeConfig {
     pub max_connections: usize,
     /// How long the head of a request may take. Also how long an idle connection is kept open.
     pub header_timeout: Duration,
+    /// The flag that sets it, for error messages; `None` if there is no such flag.
+    pub header_timeout_flag: Option<&'static str>,
     /// With this, the port accepts TLS only.
     pub tls: Option<Arc<Tls>>,
+    /// The hosts and origins of accepted requests; `None` accepts all.
+    pub origin_policy: Option<OriginPolicy>,
     /// Counts responses and rejections.
     pub request_metrics: Arc<RequestMetrics>,
 }
@@ -95,8 +100,10 @@ impl Acceptor {
         let context = ConnectionContext {
             router,
             header_timeout: config.header_timeout,
+            header_timeout_flag: config.header_timeout_flag,
             stop,
             abort,
+            origin_policy: config.origin_policy.clone(),
             request_metrics: Arc::clone(&config.request_metrics),
         };
         let handler = Arc::new(ConnectionHandler {

@@ -30,8 +30,12 @@ pub(crate) enum Rejection {
     TooManyHeaders,
     #[error("the request target is longer than {} KiB", super::request_head::MAX_TARGET / 1024)]
     TargetTooLong,
-    #[error("the request headers did not arrive within {0:?}")]
-    HeadTimeout(Duration),
+    #[error("the request headers did not arrive within {limit:?}{}", flag.map(|flag| format!("; the operator can raise it with `{flag}`")).unwrap_or_default())]
+    HeadTimeout {
+        limit: Duration,
+        /// The flag that sets the limit.
+        flag: Option<&'static str>,
+    },
     #[error("received a TLS handshake on a plain HTTP port; use http:// instead of https://")]
     TlsOnPlainPort,
     #[error("received plain HTTP on a TLS port; use https:// instead of http://")]
@@ -51,7 +55,7 @@ impl Rejection {
             Self::TlsOnPlainPort | Self::PlainOnTlsPort => {
                 ("400 Bad Request", RejectReason::WrongProtocol)
             }
-            Self::HeadTimeout(_) => ("408 Request Timeout", RejectReason::HeadTooSlow),
+            Self::HeadTimeout { .. } => ("408 Request Timeout", RejectReason::HeadTooSlow),
             Self::TargetTooLong => ("414 URI Too Long", RejectReason::HeadTooLarge),
             Self::HeadTooLarge | Self::TooManyHeaders => (
                 "431 Request Header Fields Too Large",

@@ -92,6 +92,11 @@ pub(crate) fn unauthenticated() -> Response {
     )
 }
 
+/// The response for a request that the server does not accept from this client.
+pub(crate) fn forbidden(detail: &str) -> Response {
+    problem(StatusCode::FORBIDDEN, "Forbidden", detail, &[])
+}
+
 /// The errors of this API, with the `detail` that the client gets.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {

@@ -54,7 +54,9 @@ pub(crate) fn config() -> EdgeConfig {
     EdgeConfig {
         max_connections: 100,
         header_timeout: Duration::from_secs(30),
+        header_timeout_flag: None,
         tls: None,
+        origin_policy: None,
         request_metrics: Arc::default(),
     }
 }

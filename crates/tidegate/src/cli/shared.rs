@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, ValueEnum};
+use tidegate_http::access::{AllowedHost, AllowedOrigin};
 use tidegate_net::AllowedNetworks;
 
 use super::heading;
@@ -38,6 +39,15 @@ pub(crate) struct ListenArgs {
     /// Accept clients without a token, also from other machines
     #[arg(long, env = "TIDEGATE_ALLOW_ANONYMOUS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new(), help_heading = heading::ACCESS)]
     pub(crate) allow_anonymous: bool,
+    /// Name of the server in the URLs of its clients; can be given several times, and `*` accepts every
+    /// name. Without tokens, requests for other names are refused, except for IP addresses, `localhost`
+    /// and the host of --public-url
+    #[arg(long = "allow-host", env = "TIDEGATE_ALLOW_HOST", value_name = "NAME", value_delimiter = ',', value_parser = AllowedHost::parse, help_heading = heading::ACCESS)]
+    pub(crate) allowed_hosts: Vec<AllowedHost>,
+    /// Origin of web pages that may call the server, such as `https://app.example.com`; can be given
+    /// several times, and `*` accepts every page [default: none, CORS is disabled]
+    #[arg(long = "allow-origin", env = "TIDEGATE_ALLOW_ORIGIN", value_name = "ORIGIN", value_delimiter = ',', value_parser = AllowedOrigin::parse, help_heading = heading::ACCESS)]
+    pub(crate) allowed_origins: Vec<AllowedOrigin>,
 }
 
 /// How a server sends webhooks.

@@ -54,7 +54,9 @@ const VERSION: &str = "000000000000000000000000000000000000000000000000000000000
 
 pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
     let startup = Startup::read(&args.listen, &args.webhook, env, Sigterm::ShutDown)?;
-    let server = startup.listen(&args.listen).await?;
+    let server = startup
+        .listen(&args.listen, args.public_url.as_ref())
+        .await?;
 
     let data = data_dir::open(
         args.data_dir.as_ref(),

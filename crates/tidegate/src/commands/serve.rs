@@ -51,7 +51,9 @@ pub(crate) async fn serve(
     };
     let heartbeat = Heartbeat::from_env(single.as_ref())?;
     let (startup, reload_requested) = read_settings(args, env)?;
-    let server = startup.listen(&args.listen).await?;
+    let server = startup
+        .listen(&args.listen, args.public_url.as_ref())
+        .await?;
     let served = load_models(args, env, format, &server, target, single).await?;
     startup::resume_jobs(&served.models).await?;
 
@@ -163,6 +165,7 @@ fn read_settings(args: &ServeArgs, env: &CogEnv) -> anyhow::Result<(Startup, Arc
         startup.edge.max_connections = max_connections;
     }
     startup.edge.header_timeout = args.header_timeout;
+    startup.edge.header_timeout_flag = Some("--header-timeout");
     let reload_requested = Arc::new(Notify::new());
     reload_models_on_sighup(args, &reload_requested, &mut startup.reload);
     Ok((startup, reload_requested))

@@ -54,10 +54,19 @@ const WORKER_ROUTES: [&str; 6] = [
 
 /// Whether a path is a worker route.
 pub(crate) fn is_worker_path(path: &str) -> bool {
-    let route = path
-        .strip_prefix(ROOT)
-        .and_then(|rest| rest.split('/').nth(1));
-    route.is_some_and(|route| WORKER_ROUTES.contains(&route))
+    route_of(path).is_some_and(|route| WORKER_ROUTES.contains(&route))
+}
+
+/// Whether also a GET of this path changes state: workers fetch jobs with it, and OpenAI requests are
+/// jobs.
+pub(crate) fn changes_state_on_get(path: &str) -> bool {
+    route_of(path).is_some_and(|route| route == "openai" || WORKER_ROUTES.contains(&route))
+}
+
+/// The segment after the endpoint.
+fn route_of(path: &str) -> Option<&str> {
+    path.strip_prefix(ROOT)
+        .and_then(|rest| rest.split('/').nth(1))
 }
 
 /// The configuration of the platform API.

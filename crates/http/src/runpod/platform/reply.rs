@@ -148,7 +148,15 @@ fn status_text(status: StatusCode) -> &'static str {
 
 /// The response to a request without a valid token.
 pub(crate) fn unauthenticated(reason: &str) -> Response {
-    let status = StatusCode::UNAUTHORIZED;
+    access_denied(StatusCode::UNAUTHORIZED, reason)
+}
+
+/// The response to a request that the server does not accept from this client.
+pub(crate) fn forbidden(reason: &str) -> Response {
+    access_denied(StatusCode::FORBIDDEN, reason)
+}
+
+fn access_denied(status: StatusCode, reason: &str) -> Response {
     json(
         status,
         JsonObjectWriter::with_capacity(reason.len())
