@@ -175,7 +175,8 @@ def _check_file(path: str) -> None:
         raise OutputFileError(f"output file not found: {path} is not a regular file")
     if _max_file_bytes is not None and stat.st_size > _max_file_bytes:
         raise OutputFileError(
-            f"output file {path} has {stat.st_size} bytes, more than the maximum of {_max_file_bytes}"
+            f"output file {path} has {stat.st_size} bytes, more than the maximum of {_max_file_bytes}; "
+            "`--max-file` raises it for files that the server uploads (`--upload-url`) or stores (`--data-dir`)"
         )
 
 

@@ -1,6 +1,7 @@
 """Uploaded files, with both official clients."""
 
 import hashlib
+import os
 import socket
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -8,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 from clients import NpmError, ServedModel, forgeries
+from processes import peak_memory
 from replicate.exceptions import ReplicateError
 from waiting import wait_until
 
@@ -118,7 +120,7 @@ def test_a_file_is_available_after_a_kill_under_another_host_name(serve_model, p
 
 def test_an_incomplete_upload_is_removed_after_a_kill(serve_model, data):
     before = serve_model("echo")
-    head = f"POST /v1/files HTTP/1.1\r\nHost: h\r\nContent-Length: {1024 * 1024}\r\n"
+    head = f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: {1024 * 1024}\r\n"
     head += f"Content-Type: {form('b')['Content-Type']}\r\n\r\n"
     part = '--b\r\nContent-Disposition: form-data; name="content"; filename="x"\r\n\r\n'
     with socket.create_connection(("127.0.0.1", before.server.port), timeout=15) as caller:
@@ -230,7 +232,7 @@ def test_an_accounts_storage_is_limited(serve_model, data, tmp_path):
 
 
 def test_invalid_uploads_are_refused(serve_model, data):
-    echo = serve_model("echo", "--max-body", "1MiB")
+    echo = serve_model("echo", "--max-body", "1KiB", "--max-file", "1MiB")
     url = f"{echo.server.url}/v1/files"
 
     def post(**body):
@@ -244,9 +246,18 @@ def test_invalid_uploads_are_refused(serve_model, data):
     assert post(files={"content": ("x", b"1" * (1024 * 1024))}).status_code == 201
     large = post(files={"content": ("x", b"1" * (1024 * 1024 + 1))})
     assert (large.status_code, large.headers["content-type"]) == (413, "application/problem+json")
+    assert (large.json()["title"], "`--max-file`" in large.json()["detail"]) == ("File too large", True)
     cut = post(data=b'--b\r\nContent-Disposition: form-data; name="content"\r\n\r\nhalf', headers=form("b"))
     assert cut.status_code == 400
     assert len(on_disk(data)) == 1
+
+
+def test_an_upload_larger_than_a_request_body_is_streamed_to_disk(serve_model, tmp_path):
+    echo, size = serve_model("echo"), 101 * 1024 * 1024
+    (tmp_path / "large").touch()
+    os.truncate(tmp_path / "large", size)
+    assert echo.python.files.create(tmp_path / "large").size == size
+    assert peak_memory(echo.server.process.pid) < 64 * 1024 * 1024
 
 
 def test_form_fields_name_the_file(serve_model):

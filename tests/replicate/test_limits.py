@@ -22,7 +22,8 @@ def test_a_rate_limited_response_has_a_retry_after(serve_model):
     assert refused.content_type == "application/problem+json"
     assert refused.json == {
         "title": "Too many requests",
-        "detail": f"Request was throttled. Your rate limit resets in ~{wait}s.",
+        "detail": f"Request was throttled. Your rate limit resets in ~{wait}s. "
+        "The operator can raise it with `--rate-limit`.",
         "status": 429,
         "retry_after": wait,
     }

@@ -10,6 +10,7 @@ import pytest
 import requests
 from certificates import make_certificate
 from clients import ServedModel, forgeries
+from processes import peak_memory
 from replicate.helpers import FileOutput
 from waiting import wait_until
 
@@ -17,6 +18,7 @@ TOKENS = {"TIDEGATE_API_TOKENS": "secret-a:ann,secret-b:bob"}
 #: No private address may be called.
 CLOSED = {"TIDEGATE_ALLOW_PRIVATE_NETWORKS": ""}
 MIB = 1024 * 1024
+OFFICIAL = {"User-Agent": "replicate-python/1.0.7"}
 
 
 def on_disk(data) -> list[Path]:
@@ -52,7 +54,7 @@ def https(serve_model, tmp_path, monkeypatch):
 
 def test_an_output_file_is_a_url_that_needs_no_token(serve_model, data):
     ann = serve_model("files_out", env=TOKENS, token="secret-a")
-    url = ann.python.run(ann.ref, input={"name": "a b é.txt"})
+    url = output_of(ann, name="a b é.txt")
     assert url.startswith(f"{ann.server.url}/v1/files/"), url
     assert urlsplit(url).path.endswith("/a%20b%20%C3%A9.txt")
     reply = requests.get(url, timeout=15)
@@ -103,8 +105,66 @@ def test_npm_reads_file_outputs(https):
     assert nested["files"][1]["deep"]["text"] == "b"
 
 
-def test_file_urls_use_the_host_of_the_request(serve_model):
+def test_python_reads_file_outputs_over_plain_http(serve_model):
     model = serve_model("files_out")
+    output = model.python.run(model.ref, input={"kind": "one", "text": "é" * 50_000})
+    assert isinstance(output, FileOutput)
+    assert output.read() == b"".join(output) == ("é" * 50_000).encode()
+    nested = model.python.run(model.ref, input={"kind": "nested"})
+    assert (nested["n"], nested["files"][1]["deep"].read()) == (1, b"b")
+    assert model.python.run(model.ref, input={"kind": "one", "text": ""}).read() == b""
+    many = asyncio.run(model.python.async_run(model.ref, input={"kind": "many"}))
+    assert [output.read() for output in many] == [b"a", b"b", b"c"]
+    assert [output.url.partition(",")[0] for output in many] == [
+        "data:text/plain;base64",
+        "data:image/png;base64",
+        "data:application/octet-stream;base64",
+    ]
+
+
+def test_python_reads_the_files_of_an_iterator_over_plain_http(serve_model):
+    model = serve_model("files_stream")
+    outputs = list(model.python.run(model.ref, input={"count": 3}))
+    assert [output.read() for output in outputs] == [b"file 0", b"file 1", b"file 2"]
+
+
+def test_npm_reads_file_outputs_over_plain_http(serve_model):
+    model = serve_model("files_out")
+    one = model.npm("run_files", ref=model.ref, options={"input": {"kind": "one", "text": "é"}})
+    assert (one["text"], one["url"]) == ("é", "data:text/plain;base64," + base64.b64encode("é".encode()).decode())
+    nested = model.npm("run_files", ref=model.ref, options={"input": {"kind": "nested"}})
+    assert nested["files"][1]["deep"]["text"] == "b"
+
+
+def test_data_uris_are_for_single_predictions_of_the_official_clients(serve_model, receiver):
+    """Everything else has URLs: other clients, lists, webhooks, trainings."""
+    model, path = serve_model("files_out"), receiver.path()
+    receiver.plan(path, 200)
+    hook = {"webhook": receiver.url + path, "webhook_events_filter": ["completed"]}
+    made = model.python.predictions.create(version=model.version, input={"text": "hello"}, **hook)
+    made.wait()
+    uri = "data:text/plain;base64," + base64.b64encode(b"hello").decode()
+    assert made.output == model.python.predictions.get(made.id).output == uri
+    assert model.npm("get", id=made.id)["output"] == uri
+    assert model.python.predictions.cancel(made.id).output == uri
+    (message,) = receiver.wait(path)
+    listed = model.python.predictions.list().results[0]
+    urls = [model.show(made.id)["output"], listed.output, message.json["output"]]
+    assert [fetched(url) for url in urls] == ["hello"] * 3
+
+
+def test_large_data_uris_use_bounded_memory(serve_model):
+    """A file that does not fit into 256 MiB of data URIs keeps its URL."""
+    model = serve_model("files_out")
+    reply = model.create({"size": 200 * MIB}, headers={"Prefer": "wait", **OFFICIAL})
+    assert len(reply.json["output"]) > 200 * MIB
+    large = model.create({"size": 257 * MIB}, headers={"Prefer": "wait", **OFFICIAL}).json
+    assert large["output"].startswith(f"{model.server.url}/v1/files/"), large["output"][:100]
+    assert peak_memory(model.server.process.pid) < 100 * MIB
+
+
+def test_file_urls_use_the_host_of_the_request(serve_model):
+    model = serve_model("files_out", "--allow-host", "models.example")
     made = model.create({}, headers={"Prefer": "wait", "Host": "models.example:81"}).json
     assert made["output"].startswith("http://models.example:81/v1/files/")
     assert model.show(made["id"])["output"].startswith(f"{model.server.url}/v1/files/")

@@ -14,8 +14,11 @@ pub enum Refusal {
         health: Health,
     },
     /// Every slot is busy and the queue is full.
-    #[error("every slot is busy and the queue is full; try again later")]
+    #[error("every slot is busy and the queue is full; try again later, or raise `--queue`")]
     AtCapacity,
+    /// No more jobs may wait.
+    #[error("the queue is full: {0}; try again later")]
+    QueueFull(WaitingLimit),
     /// The input does not match the model's schema.
     #[error("the input does not match the schema of the model: {}", .0.iter().map(|e| format!("{}: {}", e.field, e.message)).collect::<Vec<_>>().join("; "))]
     InvalidInput(Vec<FieldError>),
@@ -44,6 +47,17 @@ pub enum Refusal {
     /// The server is shutting down.
     #[error("the server is shutting down")]
     Closing,
+}
+
+/// The limit that a queue has reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WaitingLimit {
+    /// The number of jobs of one account that wait for one model.
+    #[error("{0} jobs of your account wait for this model")]
+    Jobs(usize),
+    /// The memory for inputs of jobs that are not recorded.
+    #[error("the inputs of waiting jobs use all the memory of `--waiting-memory`")]
+    Memory,
 }
 
 /// One error of an input.

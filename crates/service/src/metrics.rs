@@ -53,7 +53,7 @@ struct JobCounters {
 pub enum RefusalReason {
     /// [`Refusal::NotReady`]
     NotReady,
-    /// [`Refusal::AtCapacity`]
+    /// [`Refusal::AtCapacity`] and [`Refusal::QueueFull`]
     AtCapacity,
     /// [`Refusal::InvalidInput`]
     InvalidInput,
@@ -96,7 +96,7 @@ impl From<&Refusal> for RefusalReason {
     fn from(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::NotReady { .. } => Self::NotReady,
-            Refusal::AtCapacity => Self::AtCapacity,
+            Refusal::AtCapacity | Refusal::QueueFull(_) => Self::AtCapacity,
             Refusal::InvalidInput(_) => Self::InvalidInput,
             Refusal::IdInUse(_) => Self::IdInUse,
             Refusal::InputDiffers(_) => Self::InputDiffers,

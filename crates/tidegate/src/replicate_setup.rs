@@ -88,6 +88,7 @@ impl ReplicateSetup {
         Ok(replicate::Config {
             max_body: args.max_body,
             body_timeout: args.body_timeout,
+            max_file: args.max_file as u64,
             public_url: self.public_url.clone(),
             own_url: Url::parse(own_url).context("the address of the server is not a URL")?,
             renderer: self.renderer.clone(),

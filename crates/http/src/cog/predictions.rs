@@ -47,10 +47,7 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let (Parts { headers, .. }, body) = request.into_parts();
     let response_mode = response_mode(&headers);
-    let limit = BodyLimit {
-        max_bytes: state.config.max_body,
-        stall_timeout: state.config.body_timeout,
-    };
+    let limit = BodyLimit::of_flags(state.config.max_body, state.config.body_timeout);
     let body = read_json_body(&headers, body, limit).await?;
     let jobs = state.jobs();
     let submission = parse_submission(

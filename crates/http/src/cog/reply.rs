@@ -228,8 +228,10 @@ fn refused(refusal: &Refusal) -> Response {
         Refusal::NoSpace => failed(StatusCode::INSUFFICIENT_STORAGE, &refusal.to_string()),
         Refusal::AtCapacity => failed(
             StatusCode::CONFLICT,
+            // Cog's text; clients compare it.
             "At capacity - all prediction slots busy",
         ),
+        Refusal::QueueFull(_) => failed(StatusCode::CONFLICT, &refusal.to_string()),
         Refusal::IdInUse(_) | Refusal::InputDiffers(_) => {
             failed(StatusCode::CONFLICT, &refusal.to_string())
         }

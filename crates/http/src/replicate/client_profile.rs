@@ -20,11 +20,31 @@ const OLD_CLIENTS: [&str; 4] = [
     "replicate-javascript/1.",
 ];
 
+/// The user agents of Replicate's clients, which make a file object only of a text that begins with
+/// `https:` or `data:`.
+const FILE_OBJECT_CLIENTS: [&str; 4] = [
+    "replicate-python/",
+    "replicate-javascript/",
+    "Replicate/Python",
+    "AsyncReplicate/Python",
+];
+
 /// What the rendering of a job depends on.
 pub(super) struct ClientProfile {
     pub(super) origin: Origin,
     /// Renders jobs in a form that the client understands.
     pub(super) renderer: PredictionRenderer,
+    /// How the client gets output files in the response for a single prediction.
+    pub(super) output_files: OutputFileForm,
+}
+
+/// The form of an output file in a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OutputFileForm {
+    /// A download URL.
+    Url,
+    /// A data URI with the content.
+    DataUri,
 }
 
 impl FromRequestParts<Arc<AppState>> for ClientProfile {
@@ -45,10 +65,29 @@ impl FromRequestParts<Arc<AppState>> for ClientProfile {
         } else {
             renderer
         };
+        let output_files = output_file_form(client);
+        let origin = Origin::from_request_parts(parts, state).await?;
         Ok(Self {
-            origin: Origin::from_request_parts(parts, state).await?,
+            output_files: if origin.is_https() {
+                OutputFileForm::Url
+            } else {
+                output_files
+            },
+            origin,
             renderer,
         })
+    }
+}
+
+/// The form that a client understands over plain http.
+fn output_file_form(client: &str) -> OutputFileForm {
+    if FILE_OBJECT_CLIENTS
+        .iter()
+        .any(|name| client.starts_with(name))
+    {
+        OutputFileForm::DataUri
+    } else {
+        OutputFileForm::Url
     }
 }
 

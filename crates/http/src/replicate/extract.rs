@@ -46,10 +46,7 @@ impl FromRequest<Arc<AppState>> for CreateJobRequest {
         let Ok(caller) = Identity::from_request_parts(&mut parts, state).await;
         let Ok(client) = ClientProfile::from_request_parts(&mut parts, state).await;
         let Parts { headers, .. } = parts;
-        let bounds = BodyLimit {
-            max_bytes: state.config.max_body,
-            stall_timeout: state.config.body_timeout,
-        };
+        let bounds = BodyLimit::of_flags(state.config.max_body, state.config.body_timeout);
         let body = read_json_body(&headers, body, bounds).await?;
         Ok(Self {
             caller,
@@ -68,9 +65,15 @@ impl<T: DeserializeOwned + Default> FromRequest<Arc<AppState>> for JsonBody<T> {
 
     async fn from_request(request: Request, state: &Arc<AppState>) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let bounds = BodyLimit {
-            max_bytes: state.config.max_body.min(MAX_DESCRIPTION),
-            stall_timeout: state.config.body_timeout,
+        let flags = BodyLimit::of_flags(state.config.max_body, state.config.body_timeout);
+        let bounds = if state.config.max_body < MAX_DESCRIPTION {
+            flags
+        } else {
+            BodyLimit {
+                max_bytes: MAX_DESCRIPTION,
+                max_bytes_flag: None,
+                ..flags
+            }
         };
         let body = read_json_body(&parts.headers, body, bounds).await?;
         Ok(Self(parse_object(&body)?.unwrap_or_default()))

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use ring::hmac;
 use tidegate_core::{Account, JobId};
-use tidegate_service::{FileStore, StoredFile};
+use tidegate_service::{FileStore, Snapshot, StoredFile};
 use url::form_urlencoded;
 
 use super::origin::Origin;
@@ -58,21 +58,36 @@ impl FileLinks {
         json: &Bytes,
         origin: &Origin,
     ) -> Bytes {
+        self.file_store
+            .replace_placeholders(job.account, job.id, json, |file| {
+                self.output_url(job, file, origin)
+            })
+    }
+
+    /// The download URL of an output file.
+    pub(super) fn output_url(
+        &self,
+        job: &JobRef<'_>,
+        file: &StoredFile,
+        origin: &Origin,
+    ) -> String {
         let expires_at = match job.completed_at {
             Some(completed_at) => completed_at.checked_add(self.keep_jobs_for),
             None => Timestamp::now()
                 .checked_add(self.keep_jobs_for.saturating_add(RUNNING_JOB_VALIDITY)),
         };
-        let expires_at = expires_at.unwrap_or(Timestamp::MAX);
-        self.file_store
-            .replace_placeholders(job.account, job.id, json, |file| {
-                let name = if matches!(file.name.as_str(), "" | "." | "..") {
-                    UNNAMED
-                } else {
-                    &file.name
-                };
-                signed_url(&self.key, origin, job.account, [&file.id, name], expires_at)
-            })
+        let name = if matches!(file.name.as_str(), "" | "." | "..") {
+            UNNAMED
+        } else {
+            &file.name
+        };
+        signed_url(
+            &self.key,
+            origin,
+            job.account,
+            [&file.id, name],
+            expires_at.unwrap_or(Timestamp::MAX),
+        )
     }
 
     /// The file of a URL; `None` if the signature is wrong, the URL has expired or the file does
@@ -88,6 +103,16 @@ pub(super) struct JobRef<'a> {
     pub(super) account: &'a Account,
     pub(super) id: &'a JobId,
     pub(super) completed_at: Option<Timestamp>,
+}
+
+impl<'a> JobRef<'a> {
+    pub(super) fn of(job: &'a Snapshot) -> Self {
+        Self {
+            account: &job.account,
+            id: &job.id,
+            completed_at: job.completed_at,
+        }
+    }
 }
 
 fn signed_url(

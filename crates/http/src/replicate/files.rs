@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use multer::{Field, Multipart};
 use serde_json::value::RawValue;
-use tidegate_service::{FileMetadata, FileStore, FileWriter, StoredFile};
+use tidegate_service::{FileMetadata, FileStore, FileStoreError, FileWriter, StoredFile};
 
 use super::AppState;
 use super::file_links::FileLinks;
@@ -22,12 +22,10 @@ use super::wire::{self, InvalidField};
 use crate::access::Identity;
 use crate::shared::body_limit::BodyError;
 
-/// The largest file, also if larger bodies are allowed.
-const MAX_FILE: usize = 100 * 1024 * 1024;
 /// The largest part of a form other than the file.
 const MAX_TEXT: usize = 64 * 1024;
 /// The size of a form without its file, at most.
-const FORM_OVERHEAD: usize = 2 * MAX_TEXT;
+const FORM_OVERHEAD: u64 = 2 * MAX_TEXT as u64;
 /// The longest file name, in bytes.
 const MAX_NAME: usize = 255;
 /// The most parts of a form.
@@ -51,24 +49,16 @@ pub(super) async fn create(
     body: Body,
 ) -> Result<Response, ApiError> {
     let links = state.files()?;
-    let limit = state.config.max_body.min(MAX_FILE);
-    if body.size_hint().lower() > (limit + FORM_OVERHEAD) as u64 {
-        return Err(BodyError::TooLarge { limit }.into());
+    let limit = UploadLimit {
+        max_file: state.config.max_file,
+        stall_timeout: state.config.body_timeout,
+    };
+    let at_least = body.size_hint().lower().saturating_sub(FORM_OVERHEAD);
+    if at_least > limit.max_file {
+        return Err(limit.too_large());
     }
-    links.file_store.check_quota(
-        &caller.account,
-        body.size_hint()
-            .lower()
-            .saturating_sub(FORM_OVERHEAD as u64),
-    )?;
-    let form = UploadForm::read(
-        &links.file_store,
-        &headers,
-        body,
-        limit,
-        state.config.body_timeout,
-    )
-    .await?;
+    links.file_store.check_quota(&caller.account, at_least)?;
+    let form = UploadForm::read(&links.file_store, &headers, body, limit).await?;
     let content = form
         .content
         .ok_or_else(|| invalid("content", "content is required"))?;
@@ -173,6 +163,21 @@ fn render<'a>(
     }
 }
 
+/// The limits of an upload.
+#[derive(Debug, Clone, Copy)]
+struct UploadLimit {
+    /// The largest file, in bytes.
+    max_file: u64,
+    /// How long the body may make no progress.
+    stall_timeout: Duration,
+}
+
+impl UploadLimit {
+    fn too_large(self) -> ApiError {
+        FileStoreError::TooLarge(self.max_file).into()
+    }
+}
+
 /// The parts of an upload form.
 #[derive(Default)]
 struct UploadForm {
@@ -187,8 +192,7 @@ impl UploadForm {
         file_store: &FileStore,
         headers: &HeaderMap,
         body: Body,
-        limit: usize,
-        stall: Duration,
+        limit: UploadLimit,
     ) -> Result<Self, ApiError> {
         let given = headers
             .get(CONTENT_TYPE)
@@ -196,13 +200,14 @@ impl UploadForm {
             .unwrap_or_default();
         let boundary = multer::parse_boundary(given)
             .map_err(|error| ApiError::Form(format!("send a multipart/form-data body: {error}")))?;
-        let size = multer::SizeLimit::new().whole_stream((limit + FORM_OVERHEAD) as u64);
+        let size =
+            multer::SizeLimit::new().whole_stream(limit.max_file.saturating_add(FORM_OVERHEAD));
         let constraints = multer::Constraints::new().size_limit(size);
         let expected = body.size_hint().lower();
         let mut parts = Multipart::with_constraints(body.into_data_stream(), boundary, constraints);
         let (mut form, mut fields) = (Self::default(), (None, None));
         for _ in 0..MAX_PARTS {
-            let Some(mut part) = with_stall_timeout(stall, limit, parts.next_field()).await? else {
+            let Some(mut part) = with_stall_timeout(limit, parts.next_field()).await? else {
                 // A field of its own takes precedence over the headers of the file's part.
                 form.name = fields.0.or(form.name);
                 form.content_type = fields.1.or(form.content_type);
@@ -215,15 +220,15 @@ impl UploadForm {
                 Some("content") => {
                     form.name = part.file_name().map(str::to_owned);
                     form.content_type = part.content_type().map(ToString::to_string);
-                    let mut writer = file_store.create_writer(expected, limit as u64).await?;
-                    while let Some(bytes) = with_stall_timeout(stall, limit, part.chunk()).await? {
+                    let mut writer = file_store.create_writer(expected, limit.max_file).await?;
+                    while let Some(bytes) = with_stall_timeout(limit, part.chunk()).await? {
                         writer.write(&bytes).await?;
                     }
                     form.content = Some(writer);
                 }
-                Some("metadata") => form.metadata = Some(text(part, stall, limit).await?),
-                Some("filename") => fields.0 = Some(text(part, stall, limit).await?),
-                Some("type") => fields.1 = Some(text(part, stall, limit).await?),
+                Some("metadata") => form.metadata = Some(text(part, limit).await?),
+                Some("filename") => fields.0 = Some(text(part, limit).await?),
+                Some("type") => fields.1 = Some(text(part, limit).await?),
                 Some(_) | None => {}
             }
         }
@@ -234,12 +239,16 @@ impl UploadForm {
 }
 
 /// Reads a text part.
-async fn text(mut part: Field<'_>, stall: Duration, limit: usize) -> Result<String, ApiError> {
+async fn text(mut part: Field<'_>, limit: UploadLimit) -> Result<String, ApiError> {
     let mut all = Vec::new();
-    while let Some(bytes) = with_stall_timeout(stall, limit, part.chunk()).await? {
+    while let Some(bytes) = with_stall_timeout(limit, part.chunk()).await? {
         all.extend_from_slice(&bytes);
         if all.len() > MAX_TEXT {
-            return Err(BodyError::TooLarge { limit: MAX_TEXT }.into());
+            return Err(BodyError::TooLarge {
+                limit: MAX_TEXT,
+                flag: None,
+            }
+            .into());
         }
     }
     String::from_utf8(all).map_err(|_| ApiError::Form("a part of the form is not UTF-8".to_owned()))
@@ -247,17 +256,18 @@ async fn text(mut part: Field<'_>, stall: Duration, limit: usize) -> Result<Stri
 
 /// Ends a request that sends nothing for too long.
 async fn with_stall_timeout<T>(
-    stall: Duration,
-    limit: usize,
+    limit: UploadLimit,
     next: impl Future<Output = multer::Result<T>>,
 ) -> Result<T, ApiError> {
-    match tokio::time::timeout(stall, next).await {
+    match tokio::time::timeout(limit.stall_timeout, next).await {
         Ok(Ok(next)) => Ok(next),
-        Ok(Err(multer::Error::StreamSizeExceeded { .. })) => {
-            Err(BodyError::TooLarge { limit }.into())
-        }
+        Ok(Err(multer::Error::StreamSizeExceeded { .. })) => Err(limit.too_large()),
         Ok(Err(error)) => Err(ApiError::Form(format!("the form cannot be read: {error}"))),
-        Err(_) => Err(BodyError::Stalled(stall).into()),
+        Err(_) => Err(BodyError::Stalled {
+            after: limit.stall_timeout,
+            flag: Some("--body-timeout"),
+        }
+        .into()),
     }
 }
 

@@ -11,7 +11,6 @@ use super::AppState;
 use super::client_profile::ClientProfile;
 use super::reply::ApiError;
 use crate::access::Identity;
-use crate::shared::response::json;
 
 /// The kind of job that a path is for.
 pub(super) trait JobResource {
@@ -40,7 +39,7 @@ pub(super) async fn show<R: JobResource>(
     client: ClientProfile,
 ) -> Result<Response, ApiError> {
     let job = state.find(R::KIND, &caller, &id).await?;
-    Ok(json(StatusCode::OK, state.render(&job.snapshot(), &client)))
+    Ok(state.response(StatusCode::OK, &job.snapshot(), &client))
 }
 
 /// `POST …/{id}/cancel`. npm's client announces a body and sends none.

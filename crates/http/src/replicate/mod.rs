@@ -4,6 +4,7 @@ mod account;
 mod catalog;
 mod client_profile;
 mod cross_api;
+mod data_uris;
 mod deployments;
 mod documents;
 mod download;
@@ -65,6 +66,8 @@ pub struct Config {
     pub max_body: usize,
     /// The longest time without progress while a request body is read.
     pub body_timeout: Duration,
+    /// The largest file that a client may upload, in bytes.
+    pub max_file: u64,
     /// The URL under which all clients reach this server. Without it, the `Host` header of each
     /// request decides.
     pub public_url: Option<Url>,

@@ -62,8 +62,8 @@ async fn search_models(
     let body = read_body(
         body,
         BodyLimit {
-            max_bytes: 16 * 1024,
-            stall_timeout: state.config.body_timeout,
+            max_bytes_flag: None,
+            ..BodyLimit::of_flags(16 * 1024, state.config.body_timeout)
         },
     )
     .await?;

@@ -38,6 +38,11 @@ impl Origin {
         url
     }
 
+    /// Whether clients reach the server over TLS.
+    pub(super) fn is_https(&self) -> bool {
+        self.0.scheme() == "https"
+    }
+
     /// The text to store.
     pub(super) fn as_str(&self) -> &str {
         self.0.as_str()

@@ -15,8 +15,9 @@ use tidegate_service::{
 };
 
 use super::AppState;
-use super::client_profile::ClientProfile;
+use super::client_profile::{ClientProfile, OutputFileForm};
 use super::extract::CreateJobRequest;
+use super::file_links::JobRef;
 use super::origin::Origin;
 use super::render::OutputStreaming;
 use super::reply::ApiError;
@@ -140,15 +141,39 @@ impl AppState {
         // Wait also if there was nothing to cancel: the end of the job may be about to be stored.
         // If the model does not stop in time, the response has the current status.
         tokio::time::timeout(CANCEL_TIMEOUT, job.ended()).await.ok();
-        Ok(json(StatusCode::OK, self.render(&job.snapshot(), &client)))
+        Ok(self.response(StatusCode::OK, &job.snapshot(), &client))
+    }
+
+    /// The response with a single job.
+    pub(super) fn response(
+        &self,
+        status: StatusCode,
+        job: &Snapshot,
+        client: &ClientProfile,
+    ) -> Response {
+        let files = match (client.output_files, job.kind) {
+            (OutputFileForm::DataUri, JobKind::Prediction) => self.config.files.as_deref(),
+            (OutputFileForm::Url, _) | (_, JobKind::Training) => None,
+        };
+        let Some(files) = files.filter(|_| job.output.is_some()) else {
+            return json(status, self.render(job, client));
+        };
+        // Without links, the placeholders stay in the output.
+        let renderer = client.renderer.clone().with_files(None);
+        let body = renderer.prediction(job, &client.origin, self.streaming_of(job));
+        files.response_with_data_uris(status, &JobRef::of(job), body, &client.origin)
     }
 
     pub(super) fn render(&self, job: &Snapshot, client: &ClientProfile) -> Bytes {
-        let streams = self
-            .models
+        client
+            .renderer
+            .prediction(job, &client.origin, self.streaming_of(job))
+    }
+
+    fn streaming_of(&self, job: &Snapshot) -> OutputStreaming {
+        self.models
             .service_of(&job.target)
-            .map_or(OutputStreaming::No, |service| streams(&service));
-        client.renderer.prediction(job, &client.origin, streams)
+            .map_or(OutputStreaming::No, |service| streams(&service))
     }
 
     /// Submits a job.
@@ -222,10 +247,7 @@ impl AppState {
                 .await
                 .ok();
         }
-        let mut response = json(
-            StatusCode::CREATED,
-            self.render(&as_created(job.snapshot()), client),
-        );
+        let mut response = self.response(StatusCode::CREATED, &as_created(job.snapshot()), client);
         let Some(wait) = wait else {
             return Ok(response);
         };

@@ -38,8 +38,8 @@ impl RateLimits {
     /// Limits for requests that create predictions or trainings, and for all others.
     pub fn new(create: Option<Rate>, other: Option<Rate>) -> Self {
         Self {
-            create: create.map(RateMeter::new),
-            other: other.map(RateMeter::new),
+            create: create.map(|rate| RateMeter::new(rate, "--rate-limit-create")),
+            other: other.map(|rate| RateMeter::new(rate, "--rate-limit")),
         }
     }
 
@@ -76,7 +76,11 @@ pub(super) async fn check(
     let status = meter.count(&caller.account, Instant::now());
     let mut response = match status.wait {
         None => next.run(request).await,
-        Some(wait) => ApiError::Throttled(wait).into_response(),
+        Some(wait) => ApiError::Throttled {
+            wait,
+            flag: meter.flag,
+        }
+        .into_response(),
     };
     status.write_headers(response.headers_mut());
     response
@@ -90,6 +94,8 @@ fn is_create(method: &Method, path: &str) -> bool {
 #[derive(Debug)]
 struct RateMeter {
     rate: Rate,
+    /// The flag that sets the rate.
+    flag: &'static str,
     /// There are at most as many accounts as tokens.
     used_until: Mutex<HashMap<Account, Instant>>,
 }
@@ -105,8 +111,9 @@ struct RateLimitStatus {
 }
 
 impl RateMeter {
-    fn new(rate: Rate) -> Self {
+    fn new(rate: Rate, flag: &'static str) -> Self {
         Self {
+            flag,
             rate: Rate {
                 count: rate.count.max(1),
                 ..rate
@@ -165,10 +172,11 @@ mod tests {
     use super::*;
 
     fn meter() -> RateMeter {
-        RateMeter::new(Rate {
+        let rate = Rate {
             count: 3,
             per: Duration::from_secs(60),
-        })
+        };
+        RateMeter::new(rate, "--rate-limit")
     }
 
     #[test]

@@ -101,15 +101,7 @@ impl PredictionRenderer {
         streams: OutputStreaming,
     ) -> Bytes {
         let output = match &job.output {
-            Some(output) => self.output(
-                &JobRef {
-                    account: &job.account,
-                    id: &job.id,
-                    completed_at: job.completed_at,
-                },
-                output,
-                origin,
-            ),
+            Some(output) => self.output(&JobRef::of(job), output, origin),
             None => Bytes::from_static(b"null"),
         };
         let capacity = output.len() + job.logs.len() + job.input.len() + 1024;

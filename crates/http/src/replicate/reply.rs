@@ -110,6 +110,9 @@ pub(super) enum ApiError {
     /// A file cannot be stored or read. The reason goes to the log only.
     #[error("The server cannot store or read files at the moment.")]
     Disk(String),
+    /// The file is larger than `--max-file`.
+    #[error("{0}")]
+    FileTooLarge(String),
     /// The account has reached its file quota.
     #[error("{0}")]
     Quota(String),
@@ -159,16 +162,18 @@ pub(super) enum ApiError {
     #[error("The server cannot use its database at the moment.")]
     Store(#[from] StoreError),
     /// The account has reached its rate limit; it may send the next request after this time.
-    #[error("Request was throttled. Your rate limit resets in ~{}s.", whole_seconds(*.0))]
-    Throttled(Duration),
+    #[error("Request was throttled. Your rate limit resets in ~{}s. The operator can raise it with `{flag}`.", whole_seconds(*.wait))]
+    Throttled {
+        wait: Duration,
+        /// The flag that sets the limit.
+        flag: &'static str,
+    },
 }
 
 impl From<FileStoreError> for ApiError {
     fn from(error: FileStoreError) -> Self {
         match error {
-            FileStoreError::TooLarge(limit) => Self::Body(BodyError::TooLarge {
-                limit: usize::try_from(limit).unwrap_or(usize::MAX),
-            }),
+            FileStoreError::TooLarge(_) => Self::FileTooLarge(error.to_string()),
             FileStoreError::NoSpace => Self::Refused(Refusal::NoSpace),
             FileStoreError::Quota { .. } => Self::Quota(error.to_string()),
             FileStoreError::Io(_) | FileStoreError::Blob(_) => {
@@ -191,9 +196,16 @@ impl IntoResponse for ApiError {
         let detail = self.to_string();
         let problem_of = |status, title| problem(status, title, &detail, &[]);
         match self {
-            Self::Body(error) => error
-                .reason()
-                .tag(problem_of(error.status(), "Unreadable request")),
+            Self::Body(error) => {
+                let title = match error {
+                    BodyError::TooLarge { .. } => "Request too large",
+                    _ => "Unreadable request",
+                };
+                error.reason().tag(problem_of(error.status(), title))
+            }
+            Self::FileTooLarge(_) => {
+                RejectReason::BodyTooLarge.tag(problem_of(S::PAYLOAD_TOO_LARGE, "File too large"))
+            }
             Self::Envelope(BodyParseError::Syntax(_) | BodyParseError::Unreadable(_))
             | Self::Form(_) => problem_of(S::BAD_REQUEST, "Unreadable request"),
             Self::Envelope(BodyParseError::Shape(ShapeError {
@@ -238,7 +250,7 @@ impl IntoResponse for ApiError {
                 unavailable(&detail)
             }
             Self::Refused(refusal) => refused(&refusal),
-            Self::Throttled(wait) => {
+            Self::Throttled { wait, .. } => {
                 RejectReason::RateLimited.tag(throttled(&detail, whole_seconds(wait)))
             }
         }
@@ -253,7 +265,7 @@ fn refused(refusal: &Refusal) -> Response {
         }
         Refusal::NotReady { health } => unavailable(not_ready(*health)),
         Refusal::StoreUnavailable | Refusal::Closing => unavailable(&refusal.to_string()),
-        Refusal::AtCapacity => throttled(&refusal.to_string(), 1),
+        Refusal::AtCapacity | Refusal::QueueFull(_) => throttled(&refusal.to_string(), 1),
         Refusal::NoSpace => problem(
             S::INSUFFICIENT_STORAGE,
             "Insufficient storage",

@@ -16,17 +16,48 @@ use crate::request_metrics::RejectReason;
 pub(crate) struct BodyLimit {
     /// The largest body, in bytes.
     pub(crate) max_bytes: usize,
+    /// The flag that sets it, if there is one.
+    pub(crate) max_bytes_flag: Option<&'static str>,
     /// How long the body may make no progress.
     pub(crate) stall_timeout: Duration,
+    /// The flag that sets it, if there is one.
+    pub(crate) stall_flag: Option<&'static str>,
+}
+
+impl BodyLimit {
+    /// The limits of `--max-body` and `--body-timeout`.
+    pub(crate) fn of_flags(max_body: usize, body_timeout: Duration) -> Self {
+        Self {
+            max_bytes: max_body,
+            max_bytes_flag: Some("--max-body"),
+            stall_timeout: body_timeout,
+            stall_flag: Some("--body-timeout"),
+        }
+    }
+
+    fn too_large(self) -> BodyError {
+        BodyError::TooLarge {
+            limit: self.max_bytes,
+            flag: self.max_bytes_flag,
+        }
+    }
 }
 
 /// Why a request body was not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
-    #[error("the body is larger than the limit of {limit} bytes")]
-    TooLarge { limit: usize },
-    #[error("no data of the body arrived for {0:?}")]
-    Stalled(Duration),
+    #[error("the body is larger than the limit of {limit} bytes{}", raised_by(*.flag))]
+    TooLarge {
+        limit: usize,
+        /// The flag that sets the limit.
+        flag: Option<&'static str>,
+    },
+    #[error("no data of the body arrived for {after:?}{}", raised_by(*.flag))]
+    Stalled {
+        after: Duration,
+        /// The flag that sets the limit.
+        flag: Option<&'static str>,
+    },
     #[error("the body is incomplete: {0}")]
     Broken(String),
     #[error("unsupported content type `{0}`; send `content-type: application/json`")]
@@ -37,12 +68,18 @@ pub(crate) enum BodyError {
     NoContentType,
 }
 
+/// The end of a message about a limit.
+fn raised_by(flag: Option<&'static str>) -> String {
+    flag.map(|flag| format!("; the operator can raise it with `{flag}`"))
+        .unwrap_or_default()
+}
+
 impl BodyError {
     /// The response status and the reason under which the rejection is counted.
     fn status_and_reason(&self) -> (StatusCode, RejectReason) {
         match self {
             Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, RejectReason::BodyTooLarge),
-            Self::Stalled(_) => (StatusCode::REQUEST_TIMEOUT, RejectReason::BodyTooSlow),
+            Self::Stalled { .. } => (StatusCode::REQUEST_TIMEOUT, RejectReason::BodyTooSlow),
             Self::Broken(_) => (StatusCode::BAD_REQUEST, RejectReason::BodyBroken),
             Self::NotJson(_) | Self::Encoded(_) | Self::NoContentType => (
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -82,9 +119,7 @@ pub(crate) async fn read_json_body(
     }
     // A body with a declared length is rejected before any of it is read.
     if body.size_hint().lower() > limits.max_bytes as u64 {
-        return Err(BodyError::TooLarge {
-            limit: limits.max_bytes,
-        });
+        return Err(limits.too_large());
     }
     let bytes = read_body(body, limits).await?;
     if content_type.is_none() && !bytes.is_empty() {
@@ -95,23 +130,22 @@ pub(crate) async fn read_json_body(
 
 /// Reads a whole body. A client cannot hold a connection by sending nothing for long.
 pub(crate) async fn read_body(body: Body, limits: BodyLimit) -> Result<Bytes, BodyError> {
-    let BodyLimit {
-        max_bytes: limit,
-        stall_timeout: stall,
-    } = limits;
-    let mut body = Limited::new(body, limit);
+    let mut body = Limited::new(body, limits.max_bytes);
     let mut first = Bytes::new();
     let mut joined = BytesMut::new();
     loop {
-        let frame = tokio::time::timeout(stall, body.frame())
+        let frame = tokio::time::timeout(limits.stall_timeout, body.frame())
             .await
-            .map_err(|_| BodyError::Stalled(stall))?;
+            .map_err(|_| BodyError::Stalled {
+                after: limits.stall_timeout,
+                flag: limits.stall_flag,
+            })?;
         let data = match frame {
             None if joined.is_empty() => return Ok(first),
             None => return Ok(joined.freeze()),
             Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
             Some(Err(error)) if error.is::<LengthLimitError>() => {
-                return Err(BodyError::TooLarge { limit });
+                return Err(limits.too_large());
             }
             Some(Err(error)) => return Err(BodyError::Broken(error.to_string())),
         };
@@ -169,10 +203,7 @@ mod tests {
         let read = |parts, size| {
             read_body(
                 Body::from_stream(pieces(parts)),
-                BodyLimit {
-                    max_bytes: size,
-                    stall_timeout: Duration::from_secs(60),
-                },
+                BodyLimit::of_flags(size, Duration::from_secs(60)),
             )
         };
         assert_eq!(read(&[], 9).await, Ok(Bytes::new()));
@@ -183,7 +214,10 @@ mod tests {
         );
         assert_eq!(
             read(&["one", "two"], 5).await,
-            Err(BodyError::TooLarge { limit: 5 })
+            Err(BodyError::TooLarge {
+                limit: 5,
+                flag: Some("--max-body")
+            })
         );
     }
 
@@ -193,16 +227,22 @@ mod tests {
         let stall = Duration::from_millis(20);
         let body = Body::from_stream(pieces(&["one"]).chain(futures_util::stream::pending()));
         assert_eq!(
-            read_body(
-                body,
-                BodyLimit {
-                    max_bytes: 9,
-                    stall_timeout: stall
-                }
-            )
-            .await,
-            Err(BodyError::Stalled(stall))
+            read_body(body, BodyLimit::of_flags(9, stall)).await,
+            Err(BodyError::Stalled {
+                after: stall,
+                flag: Some("--body-timeout")
+            })
         );
+    }
+
+    #[test]
+    fn errors_name_the_flag_that_raises_the_limit() {
+        let limit = |flag| BodyError::TooLarge { limit: 5, flag }.to_string();
+        assert_eq!(
+            limit(Some("--max-body")),
+            "the body is larger than the limit of 5 bytes; the operator can raise it with `--max-body`"
+        );
+        assert_eq!(limit(None), "the body is larger than the limit of 5 bytes");
     }
 
     #[test]

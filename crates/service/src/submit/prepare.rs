@@ -9,6 +9,7 @@ use tidegate_core::health::Health;
 use tidegate_core::planted;
 use tidegate_core::policy::QueueingPolicy;
 use tidegate_core::port::{Admitted, WaitPolicy};
+use tidegate_core::refusal::WaitingLimit;
 use tidegate_core::{JobId, JobKind, Refusal};
 
 use super::{OnDuplicateId, ResponseMode, Submission, Submitted};
@@ -139,7 +140,7 @@ impl JobService {
         }
         executor.accepts()?;
         if waiting_jobs.count(queue_name, account) >= MAX_WAITING {
-            return Err(Refusal::AtCapacity);
+            return Err(Refusal::QueueFull(WaitingLimit::Jobs(MAX_WAITING)));
         }
         let memory = &waiting_jobs.memory;
         if shared.deps.store.is_some() && submission.response_mode == ResponseMode::Async {
@@ -148,7 +149,7 @@ impl JobService {
         memory
             .reserve_unrecorded(checked.weight())
             .map(Placement::Queue)
-            .ok_or(Refusal::AtCapacity)
+            .ok_or(Refusal::QueueFull(WaitingLimit::Memory))
     }
 
     /// Creates and registers the job; or returns the existing one with its id.

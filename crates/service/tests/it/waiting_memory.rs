@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::policy::UpdatePolicy;
 use tidegate_core::record::Api;
+use tidegate_core::refusal::WaitingLimit;
 use tidegate_core::store::{JobQuery, Store};
 use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Refusal, Status};
 use tidegate_net::header::HeaderMap;
@@ -294,7 +295,10 @@ async fn without_a_store_jobs_that_exceed_the_memory_are_refused() {
     for number in [1, 2] {
         expect_new(jobs.submit(job(number)).await);
     }
-    assert_eq!(jobs.submit(job(3)).await.err(), Some(Refusal::AtCapacity));
+    assert_eq!(
+        jobs.submit(job(3)).await.err(),
+        Some(Refusal::QueueFull(WaitingLimit::Memory))
+    );
     expect_new(
         jobs.submit(Submission {
             input: "{}".into(),

@@ -141,7 +141,8 @@ pub(crate) struct ServeArgs {
     /// Total size of the uploaded files and trained weights of one account [default: no limit]
     #[arg(long, env = "TIDEGATE_MAX_STORED_FILES", value_name = "SIZE", value_parser = units::size, help_heading = heading::FILES)]
     pub(crate) max_stored_files: Option<usize>,
-    /// Largest input file, and largest output file that is uploaded or stored
+    /// Largest input file, largest file that a client may upload, and largest output file that is
+    /// uploaded or stored
     #[arg(long, env = "TIDEGATE_MAX_FILE", value_name = "SIZE", default_value = "5GiB", value_parser = units::size, help_heading = heading::FILES)]
     pub(crate) max_file: usize,
 

@@ -47,10 +47,7 @@ impl AppState {
     }
 
     fn bounds(&self) -> BodyLimit {
-        BodyLimit {
-            max_bytes: self.config.max_body,
-            stall_timeout: self.config.body_timeout,
-        }
+        BodyLimit::of_flags(self.config.max_body, self.config.body_timeout)
     }
 }
 

@@ -169,7 +169,7 @@ fn status_of(refusal: &Refusal) -> StatusCode {
         Refusal::NotReady { .. } | Refusal::Closing | Refusal::StoreUnavailable => {
             StatusCode::SERVICE_UNAVAILABLE
         }
-        Refusal::AtCapacity => StatusCode::TOO_MANY_REQUESTS,
+        Refusal::AtCapacity | Refusal::QueueFull(_) => StatusCode::TOO_MANY_REQUESTS,
         Refusal::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
         Refusal::IdInUse(_) | Refusal::InputDiffers(_) => StatusCode::CONFLICT,
         Refusal::InvalidInput(_) | Refusal::NotStreaming | Refusal::BadWebhook { .. } => {

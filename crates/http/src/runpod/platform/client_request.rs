@@ -116,7 +116,9 @@ impl AppState {
             body,
             BodyLimit {
                 max_bytes: size,
+                max_bytes_flag: None,
                 stall_timeout: self.config.body_timeout,
+                stall_flag: None,
             },
         )
         .await?)

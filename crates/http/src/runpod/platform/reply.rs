@@ -123,7 +123,7 @@ impl ApiError {
 
 fn refusal_status(refusal: &Refusal) -> StatusCode {
     match refusal {
-        Refusal::AtCapacity => StatusCode::TOO_MANY_REQUESTS,
+        Refusal::AtCapacity | Refusal::QueueFull(_) => StatusCode::TOO_MANY_REQUESTS,
         Refusal::InvalidInput(_)
         | Refusal::BadWebhook { .. }
         | Refusal::InputDiffers(_)

@@ -360,8 +360,8 @@ impl AppState {
     /// The body of a report as JSON, or why the job fails because of it.
     async fn posted(&self, body: Body) -> Result<Result<Bytes, String>, ApiError> {
         let bounds = BodyLimit {
-            max_bytes: self.config.max_body,
-            stall_timeout: self.config.body_timeout,
+            stall_flag: None,
+            ..BodyLimit::of_flags(self.config.max_body, self.config.body_timeout)
         };
         match read_body(body, bounds).await {
             Ok(body) => Ok(lenient::as_json(&body, InfinityEncoding::Null)

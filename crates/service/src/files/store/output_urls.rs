@@ -1,6 +1,7 @@
 //! URLs of files in outputs. A stored output contains a placeholder for each file, because the URL
 //! of the server may change; the placeholder is replaced by a URL whenever the job is rendered.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -31,28 +32,41 @@ impl FileStore {
         json: &Bytes,
         url: impl Fn(&StoredFile) -> String,
     ) -> Bytes {
-        let Ok(text) = std::str::from_utf8(json) else {
+        let found = self.find_placeholders(account, job, json);
+        if found.is_empty() {
             return json.clone();
-        };
-        let (mut replaced, mut from) = (String::new(), 0);
-        for (at, _) in text.match_indices(PREFIX) {
-            let Some(id) = placeholder_id_at(text, at) else {
-                continue;
-            };
-            let Some(file) = self.find_output(account, job, id) else {
-                continue;
-            };
-            replaced.push_str(&text[from..at]);
+        }
+        let (mut replaced, mut from) = (Vec::with_capacity(json.len()), 0);
+        for (range, file) in found {
+            replaced.extend_from_slice(&json[from..range.start]);
             let quoted = serde_json::to_string(&url(&file)).expect("a string serializes");
             // The placeholder is already quoted.
-            replaced.push_str(&quoted[1..quoted.len() - 1]);
-            from = at + PREFIX.len() + id.len();
+            replaced.extend_from_slice(&quoted.as_bytes()[1..quoted.len() - 1]);
+            from = range.end;
         }
-        if from == 0 {
-            return json.clone();
-        }
-        replaced.push_str(&text[from..]);
+        replaced.extend_from_slice(&json[from..]);
         replaced.into()
+    }
+
+    /// The placeholders for files of this job in the JSON of an output, or in JSON that contains the
+    /// output: their positions, without the quotes, and their files.
+    pub fn find_placeholders(
+        &self,
+        account: &Account,
+        job: &JobId,
+        json: &Bytes,
+    ) -> Vec<(Range<usize>, Arc<StoredFile>)> {
+        let Ok(text) = std::str::from_utf8(json) else {
+            return Vec::new();
+        };
+        let placeholder_at = |(at, _)| {
+            let id = placeholder_id_at(text, at)?;
+            let file = self.find_output(account, job, id)?;
+            Some((at..at + PREFIX.len() + id.len(), file))
+        };
+        text.match_indices(PREFIX)
+            .filter_map(placeholder_at)
+            .collect()
     }
 
     /// The output file of this job with this id.

@@ -25,14 +25,17 @@ const SPACE_CHECK_INTERVAL: u64 = 4 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum FileStoreError {
     /// The file exceeds the size limit.
-    #[error("the file is larger than the limit of {0} bytes")]
+    #[error(
+        "the file is larger than the limit of {0} bytes; the operator can raise it with `--max-file`"
+    )]
     TooLarge(u64),
     /// The disk has no space for the file.
     #[error("the server has no space left for the file; try again later or contact the operator")]
     NoSpace,
     /// The account would exceed its quota.
     #[error(
-        "your files use {used} of the {max} bytes of your quota; remove some or wait until they expire"
+        "your files use {used} of the {max} bytes of your quota; remove some or wait until they expire; \
+         the operator can raise the quota with `--max-stored-files`"
     )]
     Quota {
         /// The bytes that the account uses.
