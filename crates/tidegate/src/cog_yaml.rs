@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
 
+use crate::cog_yaml_keys;
 use crate::usage_error::UsageError;
 
 /// The keys of `cog.yaml` that are needed to run a model; the others are for building images.
@@ -23,11 +25,43 @@ pub(crate) struct CogYaml {
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "the key `max` below it: `concurrency: {max: 4}`")]
 pub(crate) struct ConcurrencySetting {
+    #[serde(default, deserialize_with = "positive_number")]
     pub(crate) max: Option<u32>,
 }
 
+/// A number whose errors use the words of a user instead of the names of Rust's types.
+fn positive_number<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u32>, D::Error> {
+    struct PositiveNumber;
+
+    impl Visitor<'_> for PositiveNumber {
+        type Value = Option<u32>;
+
+        fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            out.write_str("a positive number")
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+            let too_large = |_| E::invalid_value(Unexpected::Unsigned(number), &self);
+            u32::try_from(number).map(Some).map_err(too_large)
+        }
+
+        fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+            Err(E::invalid_value(Unexpected::Signed(number), &self))
+        }
+    }
+
+    value.deserialize_any(PositiveNumber)
+}
+
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "`environment` must be a list of `NAME=value`, or a map"
+)]
 pub(crate) enum EnvironmentSetting {
     Lines(Vec<String>),
     Map(std::collections::BTreeMap<String, serde_yaml_ng::Value>),
@@ -38,12 +72,26 @@ pub(crate) fn parse(file: &Path, text: &str) -> anyhow::Result<CogYaml> {
     if text.trim().is_empty() {
         return Ok(CogYaml::default());
     }
+    cog_yaml_keys::check(file, text)?;
     serde_yaml_ng::from_str(text).map_err(|error| {
-        let location = error.location().map_or_else(String::new, |at| format!(":{}:{}", at.line(), at.column()));
-        UsageError::new(format!("{}{location}: {error}", file.display()))
+        UsageError::new(located(file, &error))
             .hint("tidegate reads the keys predict, run, train, concurrency.max, environment and image")
             .into()
     })
+}
+
+/// The message of an error after `file:line:column`. The parser repeats the location at the end of its
+/// message.
+fn located(file: &Path, error: &serde_yaml_ng::Error) -> String {
+    let (file, message) = (file.display(), error.to_string());
+    match error.location() {
+        None => format!("{file}: {message}"),
+        Some(at) => {
+            let (line, column) = (at.line(), at.column());
+            let message = message.replace(&format!(" at line {line} column {column}"), "");
+            format!("{file}:{line}:{column}: {message}")
+        }
+    }
 }
 
 /// The environment variables of `file`.

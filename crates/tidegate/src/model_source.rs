@@ -8,6 +8,7 @@ use anyhow::Context;
 use crate::cli::{ModeArg, ModelArgs};
 use crate::cog_yaml;
 use crate::compat::CogEnv;
+use crate::predictor_file::is_cog_model;
 use crate::usage_error::UsageError;
 
 /// A model before its code is loaded.
@@ -27,6 +28,10 @@ pub(crate) struct ModelSource {
     pub(crate) image: Option<String>,
 }
 
+/// The file that makes a folder a model.
+pub(crate) const COG_YAML: &str = "cog.yaml";
+/// The files of which each makes a folder a model.
+const MODEL_FILES: [&str; 2] = [COG_YAML, "handler.py"];
 /// The name in the reference of a script, which registers its handler when it runs.
 const SCRIPT: &str = "__main__";
 
@@ -121,6 +126,9 @@ impl ModelSource {
         if path.extension().is_none_or(|extension| extension != "py") {
             return Err(not_a_folder(&path).into());
         }
+        if std::fs::read_to_string(&path).is_ok_and(|text| is_cog_model(&text)) {
+            return Err(needs_cog_yaml(&path, dir).into());
+        }
         let flag = match args {
             ModelArgs {
                 predict: Some(_), ..
@@ -160,6 +168,19 @@ impl ModelSource {
     /// Whether it is a script with a Runpod handler.
     pub(crate) fn is_script(&self) -> bool {
         self.predictor_ref.rsplit(':').next() == Some(SCRIPT)
+    }
+}
+
+/// The folder of the model that `dir` is in: `dir` itself or the nearest folder above it that has a
+/// `cog.yaml`. `dir`, if there is none.
+pub(crate) fn project_dir(dir: &Path) -> PathBuf {
+    let Ok(start) = dir.canonicalize() else {
+        return dir.to_owned();
+    };
+    let is_model = |folder: &&Path| MODEL_FILES.iter().any(|file| folder.join(file).is_file());
+    match start.ancestors().find(is_model) {
+        Some(found) if start.is_dir() && found != start => found.to_owned(),
+        Some(_) | None => dir.to_owned(),
     }
 }
 
@@ -209,6 +230,20 @@ fn not_a_folder(path: &Path) -> UsageError {
     .hint(hint)
 }
 
+/// The code of a Cog model was given instead of its folder.
+fn needs_cog_yaml(file: &Path, dir: &Path) -> UsageError {
+    let (file, dir, has_yaml) = (file.display(), dir.display(), dir.join(COG_YAML).is_file());
+    let message = format!(
+        "`{file}` is the code of a Cog model, which needs a cog.yaml next to it; only a script that calls \
+         `runpod.serverless.start` needs none"
+    );
+    UsageError::new(message).hint(if has_yaml {
+        format!("give the folder, which has a cog.yaml: `{dir}`")
+    } else {
+        format!("`tidegate init {dir}` writes the cog.yaml; then give the folder: `{dir}`")
+    })
+}
+
 fn no_predictor(dir: &Path, has_yaml: bool) -> UsageError {
     let example = ["run.py", "predict.py"]
         .into_iter()
@@ -226,7 +261,7 @@ fn no_predictor(dir: &Path, has_yaml: bool) -> UsageError {
     let message = format!("there is no cog.yaml in `{}`", dir.display());
     if example.is_some() {
         return UsageError::new(message).hint(format!(
-            "tidegate serve {} --predict {file}:{name}",
+            "`tidegate init {0}` writes the cog.yaml; without one: tidegate serve {0} --predict {file}:{name}",
             dir.display()
         ));
     }

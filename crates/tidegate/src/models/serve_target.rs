@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The file that makes a folder a model.
-const COG_YAML: &str = "cog.yaml";
+use crate::model_source::{COG_YAML, project_dir};
 
 /// What `tidegate serve DIR` serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,13 +14,14 @@ pub(crate) enum ServeTarget {
 }
 
 impl ServeTarget {
-    /// A folder without a `cog.yaml` that contains models is a folder of models.
+    /// A folder without a `cog.yaml` that contains models is a folder of models. A subfolder of a model is
+    /// the model.
     pub(crate) fn of(dir: &Path) -> Self {
         match dir.canonicalize() {
             Ok(root) if !root.join(COG_YAML).exists() && !models_in(&root).is_empty() => {
                 Self::Folder(root)
             }
-            Ok(_) | Err(_) => Self::Single(dir.to_owned()),
+            Ok(_) | Err(_) => Self::Single(project_dir(dir)),
         }
     }
 
@@ -105,6 +105,15 @@ mod tests {
         let target = ServeTarget::of(&root);
         assert_eq!(target.root(), Some(root.as_path()));
         assert_eq!(target.folders(), [root.join("ann/a"), root.join("b")]);
+    }
+
+    #[test]
+    fn a_subfolder_of_a_model_is_the_model() {
+        let (_guard, root) = with(&["cog.yaml", "some/sub/file"]);
+        assert_eq!(
+            ServeTarget::of(&root.join("some/sub")),
+            ServeTarget::Single(root)
+        );
     }
 
     #[test]
