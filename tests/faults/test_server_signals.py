@@ -63,7 +63,7 @@ def test_a_second_signal_stops_the_server_at_once(start_server, gate, second):
     server.start({"how": "gate", "gate": str(gate)}, id="held")
     wait_for_logs(server, "held")
     server.signal(signal.SIGTERM)
-    wait_until(lambda: server.refuses_connections(), "the listener to close")
+    wait_until(lambda: "press Ctrl-C again" in server.log(), "the notice")
     assert server.process.poll() is None
     server.signal(second)
     server.wait_exit(5)

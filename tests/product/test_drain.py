@@ -44,6 +44,32 @@ def test_the_drain_is_bounded_and_the_webhook_still_arrives(start_server, gate, 
     assert 0.5 < time.monotonic() - start < 8
 
 
+def test_the_server_says_what_it_waits_for(start_server, gate):
+    server = start_server("echo")
+    server.start({"gate": str(gate), "log": "begun"}, id="held")
+    wait_until(lambda: server.get("/predictions/held").json["logs"], "the job to run")
+    server.signal(signal.SIGINT)
+    wait_until(lambda: "press Ctrl-C again" in server.log(), "the notice")
+    (notice,) = [line for line in server.log().splitlines() if "press Ctrl-C again" in line]
+    assert "waiting for running jobs" in notice and "held" in notice
+    server.signal(signal.SIGINT)
+    assert server.wait_exit(5) == 130
+
+
+def test_a_signal_to_the_process_and_to_its_group_counts_once(start_server, gate, receiver):
+    server, hook = start_server("echo"), receiver.path()
+    server.start({"gate": str(gate), "text": "late"}, webhook=receiver.url + hook)
+    receiver.wait(hook)
+    # As `timeout` does it. The kernel would merge two signals before the first one is handled.
+    server.signal(signal.SIGTERM)
+    wait_until(lambda: "shutting down" in server.log(), "the first signal")
+    server.signal(signal.SIGTERM)
+    wait_until(lambda: "press Ctrl-C again" in server.log(), "the notice")
+    gate.open()
+    assert receiver.wait_terminal(hook)["output"] == "late"
+    assert server.wait_exit() == 0
+
+
 def test_the_drain_waits_for_webhook_retries(start_server, receiver):
     server, hook = start_server("echo"), receiver.path()
     url = receiver.plan(hook, 500, 500, 200)

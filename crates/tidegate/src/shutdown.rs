@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use tidegate_service::ModelRegistry;
+use tidegate_core::Status;
+use tidegate_core::store::JobFilter;
+use tidegate_service::{JobService, ModelRegistry};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit;
@@ -11,6 +13,11 @@ use crate::http_server::HttpServer;
 
 /// Time for the last responses, after the jobs have ended.
 const LAST_RESPONSES: Duration = Duration::from_secs(5);
+
+/// Signals that follow the first one within this time are the same request.
+const REPEATED: Duration = Duration::from_millis(500);
+/// The number of running jobs that are named while the server waits for them.
+const MAX_SHOWN: usize = 5;
 
 /// What SIGTERM does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +45,19 @@ impl Signals {
         })
     }
 
+    /// Ignores signals for a moment. Programs such as `timeout`, and shells, send a signal to the process
+    /// and to its process group: that is one request to stop, not two.
+    pub(crate) async fn skip_repeated(&mut self) {
+        let end = tokio::time::sleep(REPEATED);
+        tokio::pin!(end);
+        loop {
+            tokio::select! {
+                () = &mut end => return,
+                _ = self.next() => {}
+            }
+        }
+    }
+
     /// Waits for the next signal that is not ignored.
     pub(crate) async fn next(&mut self) -> ShutdownCause {
         loop {
@@ -49,6 +69,38 @@ impl Signals {
                 _ = self.int.recv() => return ShutdownCause::Interrupt,
             }
         }
+    }
+}
+
+/// Logs what a server that shuts down waits for.
+pub(crate) fn log_wait(job_services: &[JobService]) {
+    let filter = JobFilter {
+        statuses: vec![Status::Starting, Status::Processing],
+        ..JobFilter::default()
+    };
+    // All models share one registry of jobs, and one list of webhooks.
+    let service = job_services.first();
+    let jobs = service.map_or_else(Vec::new, |service| service.list_in_memory(&filter));
+    let webhooks = service.map_or(0, JobService::pending_webhook_retries);
+    let shown: Vec<&str> = jobs
+        .iter()
+        .take(MAX_SHOWN)
+        .map(|job| job.id.as_str())
+        .collect();
+    match (jobs.len(), webhooks) {
+        (0, 0) => tracing::warn!(
+            "waiting for the last responses and webhooks; press Ctrl-C again to stop at once"
+        ),
+        (0, webhooks) => tracing::warn!(
+            webhooks,
+            "waiting for the delivery of webhooks; press Ctrl-C again to stop at once"
+        ),
+        (count, webhooks) => tracing::warn!(
+            count,
+            jobs = shown.join(", "),
+            webhooks,
+            "waiting for running jobs; press Ctrl-C again to stop at once"
+        ),
     }
 }
 

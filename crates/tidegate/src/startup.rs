@@ -32,7 +32,7 @@ use crate::compat::CogEnv;
 use crate::http_server::HttpServer;
 use crate::listen::listen;
 use crate::reload::Reload;
-use crate::shutdown::{ShutdownCause, Signals, Sigterm};
+use crate::shutdown::{self, ShutdownCause, Signals, Sigterm};
 use crate::tokens::TokenSources;
 use crate::{build_info, edge_config, webhook_secrets};
 
@@ -142,7 +142,7 @@ impl ListeningServer {
             started_at: self.started_at,
         };
         let routes = routes
-            .merge(admin::routes(job_services))
+            .merge(admin::routes(Arc::clone(&job_services)))
             .merge(metrics::routes(sources));
         // Last, because it covers only the routes that exist already.
         let routes = match self.tokens {
@@ -162,6 +162,7 @@ impl ListeningServer {
             reload: self.reload,
             queue_upkeep: Box::pin(queue_upkeep),
             signals: self.signals,
+            job_services,
         }
     }
 }
@@ -172,6 +173,7 @@ pub(crate) struct RunningServer {
     reload: BoxFuture<()>,
     queue_upkeep: BoxFuture<()>,
     signals: Signals,
+    job_services: JobServices,
 }
 
 impl RunningServer {
@@ -187,6 +189,7 @@ impl RunningServer {
             reload,
             queue_upkeep,
             signals,
+            job_services: _,
         } = self;
         let cause = http.while_running(async {
             tokio::select! {
@@ -211,7 +214,7 @@ impl RunningServer {
             () = drain(&mut self.http) => None,
             () = &mut self.reload => unreachable!("reload never ends"),
             () = &mut self.queue_upkeep => unreachable!("queue upkeep never ends"),
-            second = self.signals.next() => {
+            second = second_signal(&mut self.signals, &self.job_services) => {
                 tracing::warn!("received a second signal, exiting now");
                 Some(ExitCode::from(second.forced_exit_code()))
             }
@@ -223,6 +226,13 @@ impl RunningServer {
         self.http.stop_accepting();
         self.http.finish(grace).await;
     }
+}
+
+/// Waits until the user asks a second time to stop the server.
+async fn second_signal(signals: &mut Signals, job_services: &JobServices) -> ShutdownCause {
+    signals.skip_repeated().await;
+    shutdown::log_wait(&job_services());
+    signals.next().await
 }
 
 /// Resumes the jobs and webhooks of the previous run.
