@@ -31,6 +31,28 @@ def test_a_failed_setup_is_shown_in_the_server_log(start_server, model):
     )
 
 
+def test_a_failed_setup_says_that_the_server_stays_up(start_server):
+    server = start_server("setup_fails", until=("SETUP_FAILED",))
+    wait_until(lambda: "the server stays up" in server.log(), "the notice", 5)
+    (notice,) = [line for line in server.log().splitlines() if "the server stays up" in line]
+    assert "RuntimeError: no weights here" in notice
+    wait_until(lambda: "with --watch" in server.log(), "the advice", 5)
+    server.wait_health("SETUP_FAILED")
+
+
+def test_watch_loads_a_model_whose_setup_failed_again(start_server, tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "cog.yaml").write_text("predict: predict.py:P\n")
+    code = "class P:\n    def setup(self):\n        {}\n    def predict(self) -> str:\n        return 'x'\n"
+    (model / "predict.py").write_text(code.format("raise RuntimeError('no weights here')"))
+    server = start_server(model, "--watch", until=("SETUP_FAILED",))
+    wait_until(lambda: "--watch loads it again" in server.log(), "the advice", 5)
+    (server.directory / "predict.py").write_text(code.format("pass"))
+    server.wait_health("READY")
+    assert server.predict().json["output"] == "x"
+
+
 def test_the_output_of_setup_is_in_health(start_server):
     logs = start_server("setup_prints").health()["setup"]["logs"]
     assert logs.index("loading weights") < logs.index("warming up")

@@ -6,6 +6,7 @@ use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
+use tidegate_http::cog::resolve_reference;
 
 use crate::usage_error::UsageError;
 
@@ -16,18 +17,30 @@ pub(crate) fn read(
     schema: &Value,
 ) -> anyhow::Result<Map<String, Value>> {
     let mut input = match json {
-        Some(json) => object(json)?,
+        Some(json) => with_files(object(json)?, schema)?,
         None => Map::new(),
     };
+    for (name, texts) in grouped(pairs)? {
+        check_name(name, schema)?;
+        input.insert(name.to_owned(), value_of(name, &texts, schema)?);
+    }
+    Ok(input)
+}
+
+/// The values of each name, in the order of the command line.
+fn grouped(pairs: &[String]) -> Result<Vec<(&str, Vec<&str>)>, UsageError> {
+    let mut grouped: Vec<(&str, Vec<&str>)> = Vec::new();
     for pair in pairs {
         let (name, text) = pair.split_once('=').ok_or_else(|| {
             UsageError::new(format!("`-i {pair}` has no `=`"))
                 .hint("write -i name=value, or -i name=@file")
         })?;
-        check_name(name, schema)?;
-        input.insert(name.to_owned(), value(name, text, schema)?);
+        match grouped.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, texts)) => texts.push(text),
+            None => grouped.push((name, vec![text])),
+        }
     }
-    Ok(input)
+    Ok(grouped)
 }
 
 /// The input of a Runpod test job, `{"input": {…}}`.
@@ -43,31 +56,34 @@ pub(crate) fn from_test_job(text: &str, source: &str) -> Result<Map<String, Valu
     }
 }
 
-/// An example input: the required fields with example values.
-pub(crate) fn example(document: &Value) -> Value {
-    let schema = document
-        .pointer("/components/schemas/Input")
-        .cloned()
-        .unwrap_or_default();
-    let required = schema
-        .get("required")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
-    let one = |name: &Value| {
-        Some((
-            name.as_str()?.to_owned(),
-            example_value(property(document, "Input", name.as_str()?)?),
-        ))
-    };
-    Value::Object(required.iter().filter_map(one).collect())
+/// The input with the content of files for texts such as `@file` in file inputs, as with `-i`.
+fn with_files(mut input: Map<String, Value>, schema: &Value) -> anyhow::Result<Map<String, Value>> {
+    for (name, value) in &mut input {
+        let Some(property) = property(schema, "Input", name) else {
+            continue;
+        };
+        let texts = match value {
+            Value::Array(items) => items.iter_mut().collect(),
+            other => vec![other],
+        };
+        let is_file = [Some(property), property.get("items")]
+            .into_iter()
+            .flatten()
+            .any(|schema| schema.get("format").and_then(Value::as_str) == Some("uri"));
+        for text in texts {
+            let file = text.as_str().and_then(|text| text.strip_prefix('@'));
+            if let Some(file) = file.filter(|_| is_file) {
+                *text = data_uri(Path::new(file))?.into();
+            }
+        }
+    }
+    Ok(input)
 }
 
 fn object(json: &str) -> anyhow::Result<Map<String, Value>> {
     let text = match json.strip_prefix('@') {
-        Some("-") => {
-            std::io::read_to_string(std::io::stdin()).context("failed to read standard input")?
-        }
+        Some("-") => standard_input()?,
+        None if json == "-" => standard_input()?,
         Some(file) => std::fs::read_to_string(file).map_err(|error| {
             UsageError::new(format!("failed to read `{file}`: {error}"))
                 .hint("write the path of a file after `@`, or `-` for standard input")
@@ -83,6 +99,10 @@ fn object(json: &str) -> anyhow::Result<Map<String, Value>> {
             .hint("write --json '{\"name\": \"value\"}'")
             .into()),
     }
+}
+
+fn standard_input() -> anyhow::Result<String> {
+    std::io::read_to_string(std::io::stdin()).context("failed to read standard input")
 }
 
 /// An unknown input is an error here, although a server ignores it: the user has mistyped it.
@@ -109,14 +129,39 @@ fn check_name(name: &str, schema: &Value) -> Result<(), UsageError> {
     Err(UsageError::new(format!("the model has no input `{name}`")).hint(hint))
 }
 
-fn value(name: &str, text: &str, schema: &Value) -> anyhow::Result<Value> {
+/// The value of an input that is given once or, if it is a list, several times.
+fn value_of(name: &str, texts: &[&str], schema: &Value) -> anyhow::Result<Value> {
+    let property =
+        property(schema, "Input", name).or_else(|| property(schema, "TrainingInput", name));
+    let items = property
+        .filter(|property| property.get("type").and_then(Value::as_str) == Some("array"))
+        .map(|property| resolve_reference(schema, property.get("items").unwrap_or(&Value::Null)));
+    match (items, texts) {
+        (None, [text]) => value(name, text, property),
+        (None, _) => Err(UsageError::new(format!(
+            "`-i {name}=…` is given {} times, and `{name}` is not a list",
+            texts.len()
+        ))
+        .hint(format!("give one value for `{name}`"))
+        .into()),
+        (Some(items), [text]) => match serde_json::from_str::<Value>(text) {
+            Ok(list @ Value::Array(_)) => Ok(list),
+            Ok(_) | Err(_) => Ok(Value::Array(vec![value(name, text, Some(items))?])),
+        },
+        (Some(items), texts) => {
+            let values = texts.iter().map(|text| value(name, text, Some(items)));
+            Ok(Value::Array(values.collect::<Result<_, _>>()?))
+        }
+    }
+}
+
+/// The value of one text, for a property or an item with this schema.
+fn value(name: &str, text: &str, schema: Option<&Value>) -> anyhow::Result<Value> {
     if let Some(file) = text.strip_prefix('@') {
         return Ok(Value::String(data_uri(Path::new(file))?));
     }
-    let property =
-        property(schema, "Input", name).or_else(|| property(schema, "TrainingInput", name));
-    match property
-        .and_then(|property| property.get("type"))
+    match schema
+        .and_then(|schema| schema.get("type"))
         .and_then(Value::as_str)
     {
         Some("string") => Ok(text.into()),
@@ -136,39 +181,7 @@ fn property<'a>(document: &'a Value, component: &str, name: &str) -> Option<&'a 
     let property = document
         .pointer(&format!("/components/schemas/{component}/properties"))?
         .get(name)?;
-    let reference = property
-        .pointer("/allOf/0/$ref")
-        .and_then(Value::as_str)
-        .and_then(|text| text.strip_prefix('#'));
-    reference.map_or(Some(property), |pointer| document.pointer(pointer))
-}
-
-fn example_value(property: &Value) -> Value {
-    if let Some(first) = property.pointer("/enum/0") {
-        return first.clone();
-    }
-    if let Some(one) = property.pointer("/anyOf/0") {
-        return example_value(one);
-    }
-    let minimum = property.get("minimum").cloned();
-    match (
-        property.get("type").and_then(Value::as_str),
-        property.get("format").and_then(Value::as_str),
-    ) {
-        (Some("string"), Some("uri")) => "data:text/plain,hello".into(),
-        (Some("integer"), _) => minimum.unwrap_or_else(|| 1.into()),
-        (Some("number"), _) => minimum.unwrap_or_else(|| 1.0.into()),
-        (Some("boolean"), _) => true.into(),
-        (Some("array"), _) => Value::Array(
-            property
-                .get("items")
-                .map(example_value)
-                .into_iter()
-                .collect(),
-        ),
-        (Some("object"), _) => Value::Object(Map::new()),
-        _ => "world".into(),
-    }
+    Some(resolve_reference(document, property))
 }
 
 fn data_uri(file: &Path) -> anyhow::Result<String> {
@@ -207,6 +220,34 @@ mod tests {
     }
 
     #[test]
+    fn a_list_is_json_or_a_repeated_option() {
+        let file = tempfile::NamedTempFile::with_suffix(".txt").unwrap();
+        std::fs::write(file.path(), "hi").unwrap();
+        let uri = "data:text/plain;base64,aGk=";
+        let at = format!("tags=@{}", file.path().display());
+        for (pairs, expected) in [
+            (vec!["tags=[\"a\", \"b\"]"], json!(["a", "b"])),
+            (vec!["tags=a", "tags=b"], json!(["a", "b"])),
+            (vec!["tags=a"], json!(["a"])),
+            (vec!["tags=5"], json!(["5"])),
+            (vec![&at], json!([uri])),
+            (vec![&at, "tags=b"], json!([uri, "b"])),
+        ] {
+            let pairs: Vec<String> = pairs.into_iter().map(str::to_owned).collect();
+            assert_eq!(read(None, &pairs, &schema()).unwrap()["tags"], expected);
+        }
+    }
+
+    #[test]
+    fn a_repeated_scalar_is_an_error() {
+        for name in ["n", "text", "any"] {
+            let pairs = [format!("{name}=1"), format!("{name}=2")];
+            let error = read(None, &pairs, &schema()).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("2 times"), "{error}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_usage_errors() {
         for (json, pair) in [
             (None, "novalue"),
@@ -223,13 +264,5 @@ mod tests {
                 "{json:?} {pair}: {error}"
             );
         }
-    }
-
-    #[test]
-    fn examples_match_the_schema() {
-        assert_eq!(
-            example(&schema()),
-            json!({"text": "world", "n": 3, "style": "1"})
-        );
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct StartupProgress {
     on_ready: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Children that have never been ready.
     pending: AtomicUsize,
+    /// Whether changed models are loaded again.
+    watch: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +54,13 @@ impl StartupProgress {
             spinner: Mutex::new(None),
             on_ready,
             pending: AtomicUsize::new(children),
+            watch: false,
         }
+    }
+
+    /// The same for a server that loads changed models again.
+    pub(crate) fn with_watch(self, watch: bool) -> Self {
+        Self { watch, ..self }
     }
 
     /// The same for one model of several: lines with its name, without a spinner.
@@ -136,7 +144,16 @@ impl StartupProgress {
         }
     }
 
-    fn log(child: usize, phase: Phase<'_>) {
+    /// What to do about a failed setup.
+    fn advice(&self) -> &'static str {
+        if self.watch {
+            "fix the model: --watch loads it again when its files change"
+        } else {
+            "fix the model and restart the server; with --watch, the server loads a fixed model by itself"
+        }
+    }
+
+    fn log(&self, child: usize, phase: Phase<'_>) {
         match phase {
             Phase::Loading { pid } => tracing::info!(worker = child, pid, "loading the model"),
             Phase::Log { text, .. } => {
@@ -150,7 +167,12 @@ impl StartupProgress {
                     "model ready"
                 )
             }
-            Phase::Failed { reason } => tracing::error!(worker = child, reason, "setup failed"),
+            Phase::Failed { reason } => tracing::error!(
+                worker = child,
+                reason,
+                advice = self.advice(),
+                "setup failed, the server stays up"
+            ),
             Phase::Died { reason, pause } => {
                 tracing::warn!(
                     worker = child,
@@ -182,7 +204,7 @@ impl Observer for StartupProgress {
                     .model
                     .as_deref()
                     .map(|model| tracing::info_span!("of", model).entered());
-                Self::log(child, phase);
+                self.log(child, phase);
             }
             (ProgressOutput::Spinner, Phase::Loading { .. }) if child == 0 => {
                 self.start_spinner("loading the model".to_owned())
@@ -208,6 +230,11 @@ impl Observer for StartupProgress {
             (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Failed { reason }) => {
                 self.stop_spinner();
                 self.print(&format!("  setup failed{name}:\n{}", indented(reason)));
+                let cause = reason.trim_end().lines().last().unwrap_or_default();
+                self.print(&format!(
+                    "\n  the server stays up, but cannot run predictions{name}: {cause}\n  {}\n",
+                    self.advice()
+                ));
             }
             (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Died { reason, .. }) => self
                 .print(&format!(

@@ -1,6 +1,7 @@
 //! The Cog API: the paths and bodies of a container built by Cog.
 
 mod docs;
+mod example;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod health;
@@ -18,13 +19,15 @@ use std::time::Duration;
 use axum::Router;
 use axum::middleware::from_fn;
 use axum::routing::{get, post};
+use bytes::Bytes;
 use predictions::PathId;
 use tidegate_core::JobKind;
-use tidegate_service::{JobService, ServedModel};
+use tidegate_service::{JobService, ServedModel, Snapshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::require_admin;
 use crate::replicate::CrossApiRenderer;
+pub use example::{ExampleRequest, resolve_reference};
 pub use multi_model::multi_model_routes;
 
 /// The settings of the Cog API.
@@ -70,6 +73,11 @@ impl AppState {
     fn jobs(&self) -> JobService {
         self.model.jobs()
     }
+}
+
+/// A prediction as JSON, as in the response to a client that waited for its end.
+pub fn prediction_json(job: &Snapshot) -> Bytes {
+    reply::result_body(job)
 }
 
 /// The routes of the API for one model. `POST /shutdown` of an administrator cancels `shutdown`.

@@ -1,15 +1,16 @@
 //! What a person at a terminal sees while models start, and the example request at the end.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate_http::access::Tokens;
+use tidegate_http::cog::ExampleRequest;
 use tidegate_runtime::Observer;
 use tidegate_service::{ModelRegistry, ModelSchema};
 
 use crate::cli::{LogFormat, ProgressMode};
-use crate::inputs;
 use crate::model_source::ModelSource;
 use crate::progress::StartupProgress;
 use crate::startup::ListeningServer;
@@ -21,6 +22,8 @@ pub(super) struct StartupDisplay {
     pub(super) format: LogFormat,
     /// The number of child processes of each model.
     pub(super) children: usize,
+    /// Whether changed models are loaded again.
+    pub(super) watch: bool,
     pub(super) banner: Arc<Banner>,
 }
 
@@ -47,7 +50,8 @@ impl StartupDisplay {
             self.format,
             self.children,
             Box::new(move || banner.once(&model)),
-        );
+        )
+        .with_watch(self.watch);
         // A trained version is shown with its full name, even next to a single model.
         let is_named = self.banner.several || name.contains(':');
         Arc::new(if is_named {
@@ -65,6 +69,8 @@ pub(super) struct Banner {
     models: Mutex<Option<ModelRegistry>>,
     url: String,
     tokens: Option<Tokens>,
+    /// The certificate of an https server.
+    certificate: Option<PathBuf>,
     /// Whether there are several models, each with its own path.
     several: bool,
     was_shown: AtomicBool,
@@ -84,11 +90,17 @@ impl Drop for BannerReset {
 }
 
 impl Banner {
-    pub(super) fn new(models: &ModelRegistry, server: &ListeningServer, several: bool) -> Self {
+    pub(super) fn new(
+        models: &ModelRegistry,
+        server: &ListeningServer,
+        certificate: Option<PathBuf>,
+        several: bool,
+    ) -> Self {
         Self {
             models: Mutex::new(Some(models.clone())),
             url: server.url.clone(),
             tokens: server.tokens.clone(),
+            certificate,
             several,
             was_shown: AtomicBool::new(false),
         }
@@ -101,7 +113,8 @@ impl Banner {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        let schema = models?.get(name)?.jobs().schema()?;
+        let model = models?.get(name)?;
+        let schema = model.jobs().schema()?;
         if self.was_shown.swap(true, Ordering::Relaxed) {
             return None;
         }
@@ -110,21 +123,23 @@ impl Banner {
         } else {
             self.url.clone()
         };
-        Some(text(&base, self.tokens.as_ref(), &schema))
+        Some(self.text(&base, &schema, &model.current().folder))
     }
-}
 
-/// The URL, a request to paste, and the page for a browser.
-fn text(url: &str, tokens: Option<&Tokens>, schema: &ModelSchema) -> String {
-    let document: serde_json::Value = serde_json::from_slice(&schema.document).unwrap_or_default();
-    let body = serde_json::json!({ "input": inputs::example(&document) })
-        .to_string()
-        .replace('\'', "'\\''");
-    let request = format!("{url}/predictions -H 'content-type: application/json' -d '{body}'");
-    match tokens {
-        Some(_) => format!(
-            "\n  {url}\n  curl -s -H \"authorization: Bearer $TIDEGATE_API_TOKEN\" {request}\n"
-        ),
-        None => format!("\n  {url}\n  curl -s {request}\n  in a browser: {url}/docs\n"),
+    /// The URL, a request to paste, and the page for a browser.
+    fn text(&self, url: &str, schema: &ModelSchema, folder: &Path) -> String {
+        let document = serde_json::from_slice(&schema.document).unwrap_or_default();
+        let mut options = String::new();
+        if let Some(certificate) = &self.certificate {
+            options.push_str(&format!("--cacert '{}' ", certificate.display()));
+        }
+        let mut browser = format!("\n  in a browser: {url}/docs");
+        if self.tokens.is_some() {
+            options.push_str("-H \"authorization: Bearer $TIDEGATE_API_TOKEN\" ");
+            // A browser sends no token.
+            browser.clear();
+        }
+        let request = ExampleRequest::new(&document, folder).curl(url, &options);
+        format!("\n  {url}\n  {request}{browser}\n")
     }
 }

@@ -109,11 +109,17 @@ async fn load_models(
     let config = model_config(args, webhook_secrets, &replicate, store.clone())?;
     let factory = ModelFactory::new(&args.model, env, config)?;
     let models = ModelRegistry::new(factory.lookup_service()?);
-    let banner = Arc::new(Banner::new(&models, server, single.is_none()));
+    let banner = Arc::new(Banner::new(
+        &models,
+        server,
+        args.listen.tls_cert.clone(),
+        single.is_none(),
+    ));
     let display = StartupDisplay {
         mode: args.progress,
         format,
         children: args.workers.into(),
+        watch: args.watch,
         banner: Arc::clone(&banner),
     };
     let loader = model_loader(args, target, factory, &models, &replicate, display.clone());
