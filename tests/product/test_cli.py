@@ -85,13 +85,9 @@ class TestPredict:
         done = tidegate("predict", shared_server("files_in").url, "-i", f"path=@{file}")
         assert json.loads(done.stdout)["path"][1:3] == [".txt", "content"]
 
-    def test_json_from_stdin(self, tidegate, shared_server):
-        done = tidegate("predict", shared_server("echo").url, "--json", "@-", input='{"text": "piped"}')
-        assert done.stdout.strip() == "piped"
-
     def test_json_from_an_argument(self, tidegate, shared_server):
         done = tidegate("predict", shared_server("echo").url, "--json", '{"text": "inline"}')
-        assert done.stdout.strip() == "inline"
+        assert json.loads(done.stdout)["output"] == "inline"
 
     def test_output_to_a_file(self, tidegate, shared_server, tmp_path):
         out = tmp_path / "picture.png"
@@ -133,6 +129,35 @@ class TestInit:
         required = schema["components"]["schemas"]["Input"].get("required", [])
         inputs = [part for name in required for part in ("-i", f"{name}=x")]
         assert tidegate("predict", folder, *inputs).returncode == 0
+
+    @pytest.mark.parametrize(
+        ("file", "code", "line"),
+        [
+            (
+                "predict.py",
+                "class Mine:\n    def predict(self) -> str:\n        return 'x'\n",
+                'predict: "predict.py:Mine"',
+            ),
+            ("run.py", "def run() -> str:\n    return 'x'\n", 'run: "run.py:run"'),
+        ],
+    )
+    def test_an_existing_model_gets_its_cog_yaml(self, tidegate, tmp_path, file, code, line):
+        (tmp_path / file).write_text(code)
+        (tmp_path / "requirements.txt").write_text("")
+        done = tidegate("init", tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert line in done.stderr
+        yaml = (tmp_path / "cog.yaml").read_text()
+        assert line in yaml and "python_requirements: requirements.txt" in yaml
+        assert (tmp_path / file).read_text() == code
+        assert tidegate("predict", tmp_path).stdout == "x\n"
+
+    def test_code_without_a_predictor_gets_no_cog_yaml(self, tidegate, tmp_path):
+        (tmp_path / "predict.py").write_text("x = 1\n")
+        done = tidegate("init", tmp_path)
+        assert done.returncode == 64
+        assert "has no class with a method" in done.stderr and "predict.py:NAME" in done.stderr
+        assert not (tmp_path / "cog.yaml").exists()
 
     def test_nothing_is_overwritten(self, tidegate, tmp_path):
         (tmp_path / "cog.yaml").write_text("predict: mine.py:Mine\n")

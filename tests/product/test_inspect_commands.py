@@ -194,6 +194,7 @@ class TestMistakes:
         assert ended.returncode == 1
         assert "no server responds at http://127.0.0.1:9" in ended.stderr
         assert "tidegate serve" in ended.stderr and "--url" in ended.stderr
+        assert "connection refused" in ended.stderr and ended.stderr.count("\n") == 1
 
     @COMMANDS
     def test_no_token_and_a_wrong_one(self, start_server, command):
@@ -230,3 +231,23 @@ def test_following_ends_when_the_server_exits(start_server, gate):
     ended = finished(process)
     assert ended.returncode == 1
     assert "no server responds" in ended.stderr
+
+
+class TestPrefixes:
+    def test_the_first_characters_of_an_id_are_enough(self, start_server, gate, receiver):
+        server, hook = start_server("echo", "--queue", "5"), receiver.path()
+        server.predict({"log": "first"}, id="alpha-1", webhook=receiver.url + hook)
+        server.predict({"log": "second"}, id="alpha-2")
+        server.predict({"log": "third"}, id="alpha-22")
+        accept(server, "beta", gate=str(gate))
+        running(server, "beta")
+        assert run(server, "logs", "alpha-1").stdout == "first\n"
+        assert run(server, "logs", "alpha-2").stdout == "second\n", "an exact id is not a prefix"
+        ended = run(server, "logs", "alpha")
+        assert ended.returncode == 64
+        assert "several jobs begin with `alpha`" in ended.stderr and "alpha-22" in ended.stderr
+        assert run(server, "cancel", "be").stdout == "beta\n"
+        ended = run(server, "logs", "gamma")
+        assert ended.returncode == 1 and "has no job `gamma`" in ended.stderr
+        message = receiver.wait_terminal(hook) and receiver.received(hook)[-1].headers["webhook-id"]
+        wait_until(lambda: run(server, "replay", message[:-2]).returncode == 0, "the message to be settled")

@@ -100,7 +100,7 @@ def test_predict_runs_a_handler_once(package):
 
 def test_predict_shows_an_invalid_input(package):
     shown = predict(package, "plain.py", "--json", '{"result": "long integer"}')
-    assert json.loads(shown.stdout) == {"n": [2**70, -(10**400)]}, shown.stderr
+    assert json.loads(shown.stdout)["output"] == {"n": [2**70, -(10**400)]}, shown.stderr
 
 
 def test_predict_accepts_runpods_test_input_flag(package, tmp_path):

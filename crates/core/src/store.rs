@@ -84,6 +84,8 @@ pub struct JobFilter {
     pub account: Option<Account>,
     /// The id of the job.
     pub id: Option<JobId>,
+    /// What the id of the job begins with.
+    pub id_prefix: Option<String>,
     /// The model that the job is for.
     pub model: Option<String>,
     /// The status is one of these; an empty list matches every status.
@@ -99,6 +101,10 @@ impl JobFilter {
             .as_ref()
             .is_none_or(|account| *account == job.account)
             && self.id.as_ref().is_none_or(|id| *id == job.id)
+            && self
+                .id_prefix
+                .as_ref()
+                .is_none_or(|prefix| job.id.as_str().starts_with(prefix.as_str()))
             && self
                 .model
                 .as_ref()

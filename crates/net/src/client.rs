@@ -5,7 +5,9 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER,
+};
 use reqwest::{ClientBuilder, StatusCode, redirect};
 use url::Url;
 
@@ -57,6 +59,31 @@ pub struct HttpResponse {
     pub retry_after: Option<Duration>,
     /// The whole body.
     pub body: Bytes,
+}
+
+/// A response whose body is read while it arrives.
+#[derive(Debug)]
+pub struct StreamedResponse {
+    url: Url,
+    response: reqwest::Response,
+}
+
+impl StreamedResponse {
+    /// The status code.
+    pub fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+
+    /// The next part of the body; `None` at its end.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        self.response
+            .chunk()
+            .await
+            .map_err(|error| Error::Incomplete {
+                host: host_of(&self.url),
+                source: error.without_url(),
+            })
+    }
 }
 
 /// The response of a webhook receiver.
@@ -140,31 +167,57 @@ impl Client {
         token: Option<&str>,
         json: Option<Bytes>,
     ) -> Result<(StatusCode, Bytes), Error> {
+        let response = self.send_json(url, token, json, None).await?;
+        Ok((
+            response.status(),
+            response
+                .bytes()
+                .await
+                .map_err(|error| Error::from_send(url, error))?,
+        ))
+    }
+
+    /// Sends a `POST` of JSON like [`Client::fetch`], and asks for a stream of events.
+    pub async fn fetch_events(
+        &self,
+        url: &Url,
+        token: Option<&str>,
+        json: Bytes,
+    ) -> Result<StreamedResponse, Error> {
+        let response = self
+            .send_json(url, token, Some(json), Some("text/event-stream"))
+            .await?;
+        Ok(StreamedResponse {
+            url: url.clone(),
+            response,
+        })
+    }
+
+    async fn send_json(
+        &self,
+        url: &Url,
+        token: Option<&str>,
+        json: Option<Bytes>,
+        accept: Option<&str>,
+    ) -> Result<reqwest::Response, Error> {
         let client = self.operator_client(url)?;
-        let request = match json {
+        let mut request = match json {
             Some(json) => client
                 .post(url.clone())
                 .header(CONTENT_TYPE, "application/json")
                 .body(json),
             None => client.get(url.clone()),
         };
-        let request = if let Some(token) = token {
-            request.bearer_auth(token)
-        } else {
-            request
-        };
-        let response = request
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        if let Some(accept) = accept {
+            request = request.header(ACCEPT, accept);
+        }
+        request
             .send()
             .await
-            .map_err(|error| Error::from_send(url, error))?;
-        let status = response.status();
-        Ok((
-            status,
-            response
-                .bytes()
-                .await
-                .map_err(|error| Error::from_send(url, error))?,
-        ))
+            .map_err(|error| Error::from_send(url, error))
     }
 
     /// Sends a request to a server that the operator chose; any status is a response. Unlike common
@@ -230,7 +283,9 @@ impl Client {
 
     pub(crate) fn operator_client(&self, url: &Url) -> Result<&reqwest::Client, Error> {
         self.operator.get(url, || {
-            self.basic()
+            self.config
+                .server_trust
+                .apply(self.basic())
                 .redirect(redirect::Policy::limited(MAX_REDIRECTS))
         })
     }

@@ -12,6 +12,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod guarded_resolver;
+mod server_trust;
 #[cfg(test)]
 mod tests;
 mod upload;
@@ -20,9 +21,12 @@ mod url_check;
 use std::time::Duration;
 
 pub use allowed_networks::{AllowedNetworks, InvalidNetwork};
-pub use client::{Client, HttpRequest, HttpResponse, WebhookResponse, unguarded_client};
+pub use client::{
+    Client, HttpRequest, HttpResponse, StreamedResponse, WebhookResponse, unguarded_client,
+};
 pub use error::Error;
 pub use reqwest::header;
+pub use server_trust::{ServerTrust, TrustError};
 pub use url::Url;
 pub use url_check::{InvalidUrl, parse_url};
 
@@ -38,6 +42,8 @@ pub struct Config {
     pub user_agent: String,
     /// The `User-Agent` of downloads of inputs, if it differs.
     pub download_user_agent: Option<String>,
+    /// Which certificate of a server that the operator chose is accepted.
+    pub server_trust: ServerTrust,
     /// The networks that webhooks and downloads may reach.
     pub networks: AllowedNetworks,
     /// The largest file in either direction, in bytes.
@@ -68,6 +74,7 @@ impl Default for Config {
         Self {
             user_agent: concat!("tidegate/", env!("CARGO_PKG_VERSION")).to_owned(),
             download_user_agent: None,
+            server_trust: ServerTrust::System,
             networks: AllowedNetworks::public(),
             max_file: 5 * 1024 * 1024 * 1024,
             download_stall_timeout: Duration::from_secs(10),

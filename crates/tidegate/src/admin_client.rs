@@ -1,27 +1,22 @@
 //! The client of the admin API, for the commands that inspect a running server.
 
-use std::path::Path;
-
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tidegate_net::{Client, Config, Url};
 
 use crate::cli::ConnectArgs;
-use crate::secrets;
+use crate::server_connection::ServerConnection;
 use crate::usage_error::UsageError;
 
 /// The anonymous account in the paths of the admin API.
 const ANONYMOUS: &str = "~";
-
-const URL_HINT: &str = "give a URL such as --url http://127.0.0.1:5000";
+/// How many of several matching ids are shown.
+const MAX_SHOWN: usize = 10;
 
 /// A client of one server.
 pub(crate) struct AdminClient {
-    base: Url,
-    token: Option<String>,
-    client: Client,
+    server: ServerConnection,
     kind: ServerKind,
 }
 
@@ -52,28 +47,24 @@ pub(crate) struct JobRow {
 }
 
 #[derive(Debug, Deserialize)]
+struct DeliveryList {
+    deliveries: Vec<DeliveryRow>,
+}
+
+#[derive(Debug, Deserialize)]
+struct DeliveryRow {
+    id: String,
+}
+
+#[derive(Debug, Deserialize)]
 struct ErrorBody {
     error: String,
 }
 
 impl AdminClient {
     pub(crate) fn new(args: &ConnectArgs) -> anyhow::Result<Self> {
-        let usage = |error: &dyn std::fmt::Display| {
-            UsageError::new(format!(
-                "`{}` is not the URL of a server: {error}",
-                args.url
-            ))
-        };
-        let base = Url::parse(&args.url).map_err(|error| usage(&error).hint(URL_HINT))?;
-        if !matches!(base.scheme(), "http" | "https") {
-            return Err(usage(&"it does not start with http:// or https://")
-                .hint(URL_HINT)
-                .into());
-        }
         Ok(Self {
-            base,
-            token: token(args.token_file.as_deref())?,
-            client: Client::new(Config::default()),
+            server: ServerConnection::new(&args.url, args.token_file.as_deref(), &args.trust)?,
             kind: ServerKind::Server,
         })
     }
@@ -88,7 +79,7 @@ impl AdminClient {
 
     /// Whether requests carry a token.
     pub(crate) fn has_token(&self) -> bool {
-        self.token.is_some()
+        self.server.has_token()
     }
 
     /// Sends a GET request, and parses the response.
@@ -128,21 +119,30 @@ impl AdminClient {
             .with_context(|| self.unexpected_response())
     }
 
-    /// Finds the job with this id.
+    /// Finds the job with this id, or the only job whose id begins with it.
     pub(crate) async fn find(&self, id: &str, account: Option<&str>) -> anyhow::Result<JobRow> {
-        let mut query = vec![("id", id)];
-        query.extend(account.map(|account| ("account", account)));
-        let JobList { mut jobs, scope } = self.get(&["admin", "jobs"], &query).await?;
-        match (jobs.pop(), jobs.len()) {
-            (Some(job), 0) => Ok(job),
-            (Some(last), _) => {
+        let mut found = self.list_by("id", id, account).await?;
+        if found.jobs.is_empty() {
+            found = self.list_by("id_prefix", id, account).await?;
+            // A server of a previous version ignores the parameter.
+            found.jobs.retain(|job| job.id.starts_with(id));
+        }
+        let JobList { mut jobs, scope } = found;
+        match (jobs.pop(), jobs.first()) {
+            (Some(job), None) => Ok(job),
+            (Some(last), Some(first)) if last.id != first.id => {
+                let ids = jobs.iter().chain([&last]).map(|job| job.id.as_str());
+                Err(ambiguous("jobs", id, ids).into())
+            }
+            (Some(last), Some(_)) => {
                 let owners: Vec<&str> = jobs
                     .iter()
                     .chain([&last])
                     .map(|job| job.account.as_deref().unwrap_or(ANONYMOUS))
                     .collect();
                 let usage = UsageError::new(format!(
-                    "several accounts have a job `{id}`: {}",
+                    "several accounts have a job `{}`: {}",
+                    last.id,
                     owners.join(", ")
                 ));
                 Err(usage.hint("select the account with --account NAME").into())
@@ -154,11 +154,41 @@ impl AdminClient {
                     ""
                 };
                 let usage =
-                    UsageError::new(format!("{} has no job `{id}`{scope}", self.base)).transient();
+                    UsageError::new(format!("{} has no job `{id}`{scope}", self.server.base()))
+                        .transient();
                 Err(usage
                     .hint("`tidegate ps --all` lists the jobs of the server")
                     .into())
             }
+        }
+    }
+
+    async fn list_by(
+        &self,
+        parameter: &str,
+        value: &str,
+        account: Option<&str>,
+    ) -> anyhow::Result<JobList> {
+        let mut query = vec![(parameter, value)];
+        query.extend(account.map(|account| ("account", account)));
+        self.get(&["admin", "jobs"], &query).await
+    }
+
+    /// The id of the webhook message that begins with `id`, if there is only one; otherwise `id`, which
+    /// the server may know.
+    pub(crate) async fn find_message(&self, id: &str) -> anyhow::Result<String> {
+        let DeliveryList { deliveries } = self.get(&["admin", "deliveries"], &[]).await?;
+        let mut ids: Vec<&str> = deliveries
+            .iter()
+            .map(|message| message.id.as_str())
+            .collect();
+        ids.retain(|known| known.starts_with(id));
+        ids.dedup();
+        match &ids[..] {
+            [only] => Ok((*only).to_owned()),
+            [] => Ok(id.to_owned()),
+            many if many.contains(&id) => Ok(id.to_owned()),
+            many => Err(ambiguous("messages", id, many.iter().copied()).into()),
         }
     }
 
@@ -168,40 +198,20 @@ impl AdminClient {
         query: &[(&str, &str)],
         body: Option<Bytes>,
     ) -> anyhow::Result<Bytes> {
-        let url = self.at(path, query)?;
-        let response = self.client.fetch(&url, self.token.as_deref(), body).await;
-        let (status, body) = response.map_err(|error| {
-            let start = match self.kind {
-                ServerKind::Server => "tidegate serve DIR",
-                ServerKind::Platform => "tidegate platform",
-            };
-            let hint =
-                format!("start one with `{start}`, or set its address with --url or TIDEGATE_URL");
-            anyhow!(error).context(
-                UsageError::new(format!("no server responds at {}", self.base))
-                    .transient()
-                    .hint(hint),
-            )
-        })?;
+        let url = self.server.at(path, query)?;
+        let start = match self.kind {
+            ServerKind::Server => "tidegate serve DIR",
+            ServerKind::Platform => "tidegate platform",
+        };
+        let (status, body) = self.server.fetch(&url, body, start).await?;
         let error = serde_json::from_slice::<ErrorBody>(&body)
             .map(|refused| refused.error)
             .ok();
-        match (status.as_u16(), error) {
+        match (status, error) {
             (200..300, _) => Ok(body),
-            (401, _) => {
-                let why = if self.token.is_some() {
-                    "the token is invalid"
-                } else {
-                    "a token is required"
-                };
-                let usage = UsageError::new(format!("access to {} denied: {why}", self.base));
-                Err(usage
-                    .hint("set TIDEGATE_API_TOKEN or --token-file FILE")
-                    .into())
-            }
             (403, Some(error)) => Err(UsageError::new(format!(
                 "{} refused the request: {error}",
-                self.base
+                self.server.base()
             ))
             .hint("use an admin token")
             .into()),
@@ -217,21 +227,19 @@ impl AdminClient {
     fn unexpected_response(&self) -> String {
         format!(
             "the server at {} did not respond like a tidegate server of this version",
-            self.base
+            self.server.base()
         )
     }
+}
 
-    fn at(&self, path: &[&str], query: &[(&str, &str)]) -> anyhow::Result<Url> {
-        let mut url = self.base.clone();
-        let segments = url.path_segments_mut().map(|mut segments| {
-            segments.pop_if_empty().extend(path);
-        });
-        segments.map_err(|()| UsageError::new(format!("`{}` cannot have a path", self.base)))?;
-        if !query.is_empty() {
-            url.query_pairs_mut().extend_pairs(query);
-        }
-        Ok(url)
-    }
+/// Several ids begin with `prefix`.
+fn ambiguous<'a>(what: &str, prefix: &str, ids: impl Iterator<Item = &'a str>) -> UsageError {
+    let shown: Vec<&str> = ids.take(MAX_SHOWN).collect();
+    UsageError::new(format!(
+        "the ids of several {what} begin with `{prefix}`: {}",
+        shown.join(", ")
+    ))
+    .hint("give more characters of the id")
 }
 
 impl JobRow {
@@ -239,33 +247,4 @@ impl JobRow {
     pub(crate) fn owner(&self) -> &str {
         self.account.as_deref().unwrap_or(ANONYMOUS)
     }
-}
-
-/// The token from the file or from the environment.
-pub(crate) fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
-    let (source, text) = match file {
-        Some(file) => {
-            let bad = |error| {
-                UsageError::new(format!(
-                    "failed to read the token file `{}`: {error}",
-                    file.display()
-                ))
-            };
-            (
-                format!("`{}`", file.display()),
-                std::fs::read_to_string(file).map_err(bad)?,
-            )
-        }
-        None => match secrets::variable("TIDEGATE_API_TOKEN").filter(|text| !text.is_empty()) {
-            Some(text) => ("TIDEGATE_API_TOKEN".to_owned(), text),
-            None => return Ok(None),
-        },
-    };
-    let token = text.trim();
-    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(
-            UsageError::new(format!("{source} must contain one token and nothing else")).into(),
-        );
-    }
-    Ok(Some(token.to_owned()))
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, CommandFactory, Parser, Subcommand, ValueEnum};
 
-pub(crate) use inspect::{CancelArgs, ConnectArgs, LogsArgs, PsArgs, ReplayArgs};
+pub(crate) use inspect::{CancelArgs, ConnectArgs, LogsArgs, PsArgs, ReplayArgs, TrustArgs};
 pub(crate) use model::{DoctorArgs, InitArgs, ModeArg, ModelArgs, SchemaArgs, UploadArgs};
 pub(crate) use platform::{
     AddEndpointArgs, EndpointEnvArgs, EndpointsArgs, EndpointsCommand, EnvFormat,

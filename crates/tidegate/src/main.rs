@@ -32,6 +32,7 @@ mod runpod_config;
 mod runpod_env;
 mod runpod_log_format;
 mod secrets;
+mod server_connection;
 mod shutdown;
 mod source_version;
 mod startup;

@@ -21,8 +21,8 @@ use crate::access::Identity;
 /// How long a cancel that came too late waits for the status with which the job ended.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// `GET /admin/jobs?status=&model=&account=&id=&limit=`: open jobs, then ended ones; both newest
-/// first.
+/// `GET /admin/jobs?status=&model=&account=&id=&id_prefix=&limit=`: open jobs, then ended ones;
+/// both newest first.
 pub(super) async fn list(
     State(job_services): State<JobServices>,
     client: Identity,

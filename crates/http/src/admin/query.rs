@@ -52,6 +52,7 @@ impl AdminQuery {
             // `is_outside`.
             account: scope.or(account.transpose()?),
             id: self.job("id")?,
+            id_prefix: self.value("id_prefix").map(str::to_owned),
             model: self.value("model").map(str::to_owned),
             statuses: self.statuses()?,
             limit: self.limit()?,

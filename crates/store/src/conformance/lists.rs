@@ -353,6 +353,20 @@ pub async fn summaries_of_recent_jobs_of_all_accounts(store: Arc<dyn Store>) {
         ),
         (
             JobFilter {
+                id_prefix: Some("a".to_owned()),
+                ..JobFilter::default()
+            },
+            &all[2..],
+        ),
+        (
+            JobFilter {
+                id_prefix: Some("ab".to_owned()),
+                ..JobFilter::default()
+            },
+            &all[..0],
+        ),
+        (
+            JobFilter {
                 model: Some("ann/other".to_owned()),
                 ..JobFilter::default()
             },

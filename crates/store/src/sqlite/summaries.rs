@@ -11,7 +11,8 @@ use super::{columns, jobs};
 /// NULL matches everything. The statuses are separated and surrounded by commas.
 const RECENT: &str = "SELECT id, account, kind, model, version, deployment, face, status, created_at, started_at, completed_at
      FROM jobs
-     WHERE (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR id = ?2) AND (?3 IS NULL OR model = ?3)
+     WHERE (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR id = ?2)
+       AND (?6 IS NULL OR substr(id, 1, length(?6)) = ?6) AND (?3 IS NULL OR model = ?3)
        AND (?4 = ',' OR instr(?4, ',' || status || ',') > 0)
      ORDER BY number DESC LIMIT ?5";
 
@@ -27,7 +28,8 @@ pub(super) fn recent(conn: &Connection, filter: &JobFilter) -> Result<Vec<JobSum
         id,
         filter.model,
         statuses,
-        jobs::count(filter.limit)
+        jobs::count(filter.limit),
+        filter.id_prefix
     ])?;
     let mut summaries = Vec::new();
     while let Some(row) = found.next()? {

@@ -18,6 +18,25 @@ pub(crate) struct ConnectArgs {
     /// File that contains the token for the server; TIDEGATE_API_TOKEN contains the token itself
     #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) trust: TrustArgs,
+}
+
+/// Which certificate of an https server is accepted.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct TrustArgs {
+    /// PEM file with the certificate of an https server, or of the authority that issued it
+    /// [default: the certificates of the system]
+    #[arg(
+        long,
+        env = "SSL_CERT_FILE",
+        value_name = "FILE",
+        hide_env_values = true
+    )]
+    pub(crate) ca: Option<PathBuf>,
+    /// Accept every certificate of an https server, without checking who it is
+    #[arg(long)]
+    pub(crate) insecure: bool,
 }
 
 /// List the jobs of a running server.
@@ -49,7 +68,7 @@ pub(crate) struct PsArgs {
 pub(crate) struct LogsArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// Job id
+    /// Job id, or enough of its first characters
     pub(crate) id: String,
     /// Print new lines until the job ends; the exit code is 0 if it succeeded, otherwise 1
     #[arg(long, short)]
@@ -66,7 +85,7 @@ pub(crate) struct LogsArgs {
 pub(crate) struct CancelArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// Job ids
+    /// Job ids, or enough of their first characters
     #[arg(required = true, value_name = "ID")]
     pub(crate) ids: Vec<String>,
     /// Account of the jobs, if several accounts have a job with this id; `~` is the anonymous account
@@ -81,7 +100,7 @@ pub(crate) struct CancelArgs {
 pub(crate) struct ReplayArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// Id of the webhook message, `msg_…`; GET /admin/deliveries lists them
+    /// Id of the webhook message, `msg_…`, or enough of its first characters; GET /admin/deliveries lists them
     #[arg(value_name = "WEBHOOK_ID")]
     pub(crate) id: String,
 }

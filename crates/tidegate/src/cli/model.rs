@@ -68,16 +68,19 @@ pub(crate) enum ModeArg {
 /// The command analyzes the model's code and does not run it.
 #[derive(Debug, Args)]
 pub(crate) struct SchemaArgs {
-    /// Model folder
+    /// Model folder, or folder of models: then the output is an object with one schema per model
     #[arg(default_value = ".")]
     pub(crate) dir: PathBuf,
+    /// Name of the model, `OWNER/NAME` or `NAME`, if the folder has several
+    #[arg(long = "model", value_name = "NAME")]
+    pub(crate) model_name: Option<String>,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) upload: UploadArgs,
 }
 
-/// Create a model folder with an example
+/// Create a model folder with an example, or the cog.yaml for an existing predict.py
 #[derive(Debug, Args)]
 pub(crate) struct InitArgs {
     /// Folder; it is created if it does not exist
@@ -88,7 +91,7 @@ pub(crate) struct InitArgs {
 /// Check that this machine can run models, and suggest fixes
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Model folder to check as well
+    /// Model folder, or folder of models, to check as well
     pub(crate) dir: Option<PathBuf>,
     /// Python interpreter that runs the models
     #[arg(long, env = "TIDEGATE_PYTHON", value_name = "PATH")]

@@ -14,7 +14,7 @@ pub(crate) async fn cancel(args: &CancelArgs) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for id in &args.ids {
         match cancel_job(&server, id, args.account.as_deref()).await {
-            Ok(()) => drop(writeln!(std::io::stdout().lock(), "{id}")),
+            Ok(id) => drop(writeln!(std::io::stdout().lock(), "{id}")),
             Err(error) if args.ids.len() == 1 => return Err(error),
             Err(error) => {
                 usage_error::report(&error);
@@ -25,19 +25,24 @@ pub(crate) async fn cancel(args: &CancelArgs) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-async fn cancel_job(server: &AdminClient, id: &str, account: Option<&str>) -> anyhow::Result<()> {
+/// Cancels a job, and returns its whole id.
+async fn cancel_job(
+    server: &AdminClient,
+    id: &str,
+    account: Option<&str>,
+) -> anyhow::Result<String> {
     let job = server.find(id, account).await?;
     server
         .post(&["admin", "jobs", job.owner(), &job.id, "cancel"])
-        .await
+        .await?;
+    Ok(job.id)
 }
 
 /// Makes the server send a webhook message again.
 pub(crate) async fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     let server = AdminClient::new(&args.connect)?;
-    server
-        .post(&["admin", "deliveries", &args.id, "replay"])
-        .await?;
+    let id = server.find_message(&args.id).await?;
+    server.post(&["admin", "deliveries", &id, "replay"]).await?;
     let hint = "the server sends the webhook again; GET /admin/deliveries shows the result";
     writeln!(std::io::stderr().lock(), "{hint}").ok();
     Ok(ExitCode::SUCCESS)

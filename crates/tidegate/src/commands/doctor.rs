@@ -9,6 +9,7 @@ use tidegate_runtime::Scratch;
 use crate::cli::{DoctorArgs, ModeArg, ModelArgs};
 use crate::compat::CogEnv;
 use crate::model_source::ModelSource;
+use crate::models::ServeTarget;
 use crate::python::Python;
 use crate::{build_info, exit};
 
@@ -42,7 +43,9 @@ pub(crate) fn doctor(args: &DoctorArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         }
     };
     if let (Some(dir), Some(python)) = (&args.dir, python) {
-        model(&mut checks, dir, &python, env);
+        for folder in ServeTarget::of(dir).folders() {
+            model(&mut checks, &folder, &python, env);
+        }
     }
     Ok(if checks.failed == 0 {
         ExitCode::SUCCESS

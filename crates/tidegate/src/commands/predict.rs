@@ -1,5 +1,9 @@
 //! `tidegate predict`: runs one prediction.
 
+mod event_stream;
+mod live_output;
+mod on_server;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -9,152 +13,114 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tidegate_core::health::{Health, SetupStatus};
 use tidegate_core::port::Executor;
 use tidegate_core::record::{Api, Target};
-use tidegate_core::{Account, JobKind, Status};
-use tidegate_net::{Client, Config, Url};
-use tidegate_runtime::{Observer, Phase, ResourceLimits};
-use tidegate_service::{JobService, OnDuplicateId, OnLost, ResponseMode, Submission, Submitted};
+use tidegate_core::{Account, JobKind};
+use tidegate_http::cog;
+use tidegate_runtime::ResourceLimits;
+use tidegate_service::{
+    Job, JobService, OnDuplicateId, OnLost, ReadPosition, ResponseMode, Submission, Submitted,
+};
 
 use crate::cli::PredictArgs;
 use crate::compat::CogEnv;
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
 use crate::model_source::ModelSource;
-use crate::models::full_name;
+use crate::models::{full_name, read_one};
 use crate::shutdown::{Signals, Sigterm};
 use crate::usage_error::UsageError;
-use crate::{admin_client, exit, inputs, outputs};
+use crate::{exit, inputs, outputs};
+use live_output::LiveOutput;
 
 pub(crate) async fn predict(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
+    let live = Arc::new(LiveOutput::new());
     let result = if args.target.starts_with("http://") || args.target.starts_with("https://") {
-        predict_on_server(args).await?
+        on_server::predict(args, &live).await
     } else {
-        predict_locally(args, env).await?
+        predict_locally(args, env, &live).await
     };
-    if let Some(logs) = result.logs.as_deref() {
-        write!(std::io::stderr().lock(), "{logs}").ok();
+    live.stop();
+    let result = result?;
+    if !result.logs_shown {
+        live.log(&result.text("logs").unwrap_or_default());
     }
-    if result.status != "succeeded" {
-        let error = result
-            .error
-            .unwrap_or_else(|| "no error message".to_owned());
+    let status = result.text("status").unwrap_or_default();
+    let has_succeeded = status == "succeeded";
+    let error = result.text("error");
+    let error = error.unwrap_or_else(|| "no error message".to_owned());
+    let streamed = args.shows_streamed_text(&result.schema) && live.is_streaming();
+    if args.json.is_some() {
+        outputs::write_prediction(result.fields, &result.schema, args.output.as_deref())?;
+    } else if streamed {
+        // The text itself was printed as it arrived.
+        live.text("\n");
+    } else if has_succeeded {
+        let null = RawValue::NULL.to_owned();
+        let output = result.fields.get("output").unwrap_or(&null);
+        outputs::write(output, &result.schema, args.output.as_deref()).await?;
+    }
+    if has_succeeded {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.json.is_none() {
         writeln!(
             std::io::stderr().lock(),
-            "error: the prediction {}: {error}",
-            result.status
+            "error: the prediction {status}: {error}"
         )
         .ok();
-        return Ok(ExitCode::from(exit::FAILED));
     }
-    outputs::write(&result.output, &result.schema, args.output.as_deref()).await?;
-    Ok(ExitCode::SUCCESS)
+    Ok(ExitCode::from(exit::FAILED))
 }
 
-/// The result of a prediction.
+/// A prediction that has ended.
 struct PredictionResult {
-    status: String,
-    output: Value,
-    error: Option<String>,
-    /// Logs of the job that were not printed yet.
-    logs: Option<String>,
+    /// The fields of the response of Cog's API.
+    fields: BTreeMap<String, Box<RawValue>>,
     schema: Value,
+    /// Whether the logs were printed while it ran.
+    logs_shown: bool,
 }
 
-async fn predict_on_server(args: &PredictArgs) -> anyhow::Result<PredictionResult> {
-    let base = Url::parse(&args.target)
-        .map_err(|error| UsageError::new(format!("`{}` is not a URL: {error}", args.target)))?;
-    let at = |path: &str| -> anyhow::Result<Url> {
-        let mut url = base.clone();
-        url.path_segments_mut()
-            .map_err(|()| UsageError::new(format!("`{base}` cannot have a path")))?
-            .pop_if_empty()
-            .push(path);
-        Ok(url)
-    };
-    let client = Client::new(Config::default());
-    let token = admin_client::token(args.token_file.as_deref())?;
-    let fetched = client
-        .fetch(&at("openapi.json")?, token.as_deref(), None)
-        .await;
-    let (status, body) = fetched.with_context(|| format!("no server responds at {base}"))?;
-    if status.as_u16() == 401 {
-        return Err(UsageError::new(format!(
-            "access to {base} denied: {}",
-            if token.is_some() {
-                "the token is invalid"
-            } else {
-                "a token is required"
-            }
-        ))
-        .hint("set TIDEGATE_API_TOKEN or --token-file FILE")
-        .into());
+impl PredictionResult {
+    /// Parses the response of Cog's API.
+    fn parse(body: &[u8], schema: Value) -> serde_json::Result<Self> {
+        Ok(Self {
+            fields: serde_json::from_slice(body)?,
+            schema,
+            logs_shown: false,
+        })
     }
-    let schema: Value = if status.is_success() {
-        serde_json::from_slice(&body).unwrap_or_default()
-    } else {
-        Value::Null
-    };
-    let input = inputs::read(args.json.as_deref(), &args.inputs, &schema)?;
-    let path = if args.training {
-        "trainings"
-    } else {
-        "predictions"
-    };
-    let request = serde_json::json!({ "input": input }).to_string();
-    let (status, body) = client
-        .fetch(&at(path)?, token.as_deref(), Some(request.into()))
-        .await?;
-    let mut answer: Map<String, Value> = serde_json::from_slice(&body)
-        .with_context(|| format!("the response of {base} ({status}) is not JSON"))?;
-    let text = |value: Option<Value>| value.and_then(|value| value.as_str().map(str::to_owned));
-    if !status.is_success() {
-        bail!("{base} responded with {status}: {}", refusal(&answer));
-    }
-    Ok(PredictionResult {
-        status: text(answer.remove("status")).unwrap_or_default(),
-        output: answer.remove("output").unwrap_or_default(),
-        error: text(answer.remove("error")),
-        logs: text(answer.remove("logs")),
-        schema,
-    })
-}
 
-/// The error message in the response of a server that refused the job.
-fn refusal(answer: &Map<String, Value>) -> String {
-    let line = |detail: &Value| {
-        let location: Vec<&str> = detail
-            .get("loc")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .skip(2)
-            .collect();
-        format!(
-            "{}: {}",
-            location.join("."),
-            detail
-                .get("msg")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-        )
-    };
-    match (
-        answer.get("error"),
-        answer.get("detail").and_then(Value::as_array),
-    ) {
-        (Some(error), _) => error
-            .as_str()
-            .map_or_else(|| error.to_string(), str::to_owned),
-        (None, Some(details)) => details.iter().map(line).collect::<Vec<_>>().join("; "),
-        (None, None) => Value::Object(answer.clone()).to_string(),
+    /// A field that is a text.
+    fn text(&self, field: &str) -> Option<String> {
+        serde_json::from_str(self.fields.get(field)?.get()).ok()
     }
 }
 
-async fn predict_locally(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<PredictionResult> {
-    let model = ModelSource::read(Path::new(&args.target), &args.model, env)?;
+impl PredictArgs {
+    /// Whether streamed text is printed as it arrives.
+    fn shows_streamed_text(&self, schema: &Value) -> bool {
+        self.json.is_none() && self.output.is_none() && outputs::is_streamed_text(schema)
+    }
+}
+
+async fn predict_locally(
+    args: &PredictArgs,
+    env: &CogEnv,
+    live: &Arc<LiveOutput>,
+) -> anyhow::Result<PredictionResult> {
+    let target = Path::new(&args.target);
+    if args.target.contains('=') && !target.exists() {
+        return Err(
+            UsageError::new(format!("there is no folder `{}`", args.target))
+                .hint(format!("inputs are given with -i: -i {}", args.target))
+                .into(),
+        );
+    }
+    let model = read_one(target, args.model_name.as_deref(), &args.model, env)?;
     let config = ModelConfig {
         children: 1,
         slots: Some(1),
@@ -180,7 +146,7 @@ async fn predict_locally(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<Pre
     };
     let mut signals = Signals::listen(Sigterm::ShutDown)?;
     let factory = ModelFactory::new(&args.model, env, config)?;
-    let runtime = factory.start(&model, Arc::new(StderrObserver));
+    let runtime = factory.start(&model, Arc::clone(live) as Arc<_>);
     // Nothing is stored, so the version is not needed.
     let target = Target {
         model: full_name(&model, None, None),
@@ -189,7 +155,7 @@ async fn predict_locally(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<Pre
     };
     let jobs = factory.job_service(Arc::new(runtime.clone()), target)?;
     let result = tokio::select! {
-        result = run_once(args, &model, &jobs) => result,
+        result = run_once(args, &model, &jobs, live) => result,
         _ = signals.next() => Err(anyhow::anyhow!("interrupted")),
     };
     runtime.stop().await;
@@ -221,6 +187,7 @@ async fn run_once(
     args: &PredictArgs,
     model: &ModelSource,
     jobs: &JobService,
+    live: &LiveOutput,
 ) -> anyhow::Result<PredictionResult> {
     wait_until_ready(jobs).await?;
     let schema = jobs.schema().context("the model has no schema")?;
@@ -256,31 +223,32 @@ async fn run_once(
     let Submitted::New(mut ticket) = submitted else {
         bail!("the job service returned an existing job")
     };
-    ticket.ended().await;
-    let job = ticket.job().snapshot();
-    Ok(PredictionResult {
-        status: if job.status == Status::Succeeded {
-            "succeeded"
-        } else if job.status == Status::Canceled {
-            "canceled"
-        } else {
-            "failed"
-        }
-        .to_owned(),
-        output: job
-            .output
-            .map(|json| parse_output(&json))
-            .unwrap_or_default(),
-        error: job.error,
-        logs: Some(job.logs),
-        schema: document,
-    })
+    live.begin("running the prediction");
+    if args.shows_streamed_text(&document) {
+        live.start_streaming();
+    }
+    let job = Arc::clone(ticket.job());
+    tokio::join!(ticket.ended(), follow(&job, live));
+    let mut result = PredictionResult::parse(&cog::prediction_json(&job.snapshot()), document)?;
+    result.logs_shown = true;
+    Ok(result)
 }
 
-/// The output; as text if it has numbers or a depth that cannot be parsed.
-fn parse_output(json: &Bytes) -> Value {
-    serde_json::from_slice(json)
-        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(json).into_owned()))
+/// Prints the logs of the job as they arrive and, if it is streamed text, the output.
+async fn follow(job: &Job, live: &LiveOutput) {
+    let mut seen = ReadPosition::default();
+    loop {
+        let delta = job.progress(seen).await;
+        seen.outputs += delta.outputs.len();
+        seen.logs += delta.logs.len();
+        live.log(&delta.logs);
+        for output in delta.outputs.iter().filter(|_| live.is_streaming()) {
+            live.text(&serde_json::from_slice::<String>(output).unwrap_or_default());
+        }
+        if delta.ended {
+            return;
+        }
+    }
 }
 
 async fn wait_until_ready(jobs: &JobService) -> anyhow::Result<()> {
@@ -301,17 +269,6 @@ async fn wait_until_ready(jobs: &JobService) -> anyhow::Result<()> {
             Health::Unknown | Health::Starting => {
                 tokio::time::sleep(Duration::from_millis(5)).await
             }
-        }
-    }
-}
-
-/// Prints the output of the setup.
-struct StderrObserver;
-
-impl Observer for StderrObserver {
-    fn phase(&self, _child: usize, phase: Phase<'_>) {
-        if let Phase::Log { text, .. } = phase {
-            write!(std::io::stderr().lock(), "{text}").ok();
         }
     }
 }

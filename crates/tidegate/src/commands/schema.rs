@@ -1,18 +1,67 @@
-//! `tidegate schema`: prints the OpenAPI document of a model, without running its code.
+//! `tidegate schema`: prints the OpenAPI document of a model, or of several models, without running their
+//! code.
 
-use std::process::ExitCode;
+use std::io::Write;
+use std::process::{Command, ExitCode};
 
 use anyhow::Context;
+use serde_json::{Map, Value};
 
 use crate::cli::SchemaArgs;
 use crate::compat::CogEnv;
 use crate::exit;
 use crate::model_source::ModelSource;
+use crate::models::{read_all, read_one};
 use crate::python::Python;
 
 pub(crate) fn schema(args: &SchemaArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
-    let model = ModelSource::read(&args.dir, &args.model, env)?;
     let python = Python::find(args.model.python.as_deref())?;
+    let mut models = match &args.model_name {
+        Some(_) => Vec::new(),
+        None => read_all(&args.dir, &args.model, env)?,
+    };
+    let is_printed = if models.len() > 1 {
+        print_all(&python, &models)?
+    } else {
+        let model = match models.pop() {
+            Some((_, model)) => model,
+            None => read_one(&args.dir, args.model_name.as_deref(), &args.model, env)?,
+        };
+        command(&python, &model)
+            .status()
+            .with_context(|| no_python(&python))?
+            .success()
+    };
+    Ok(if is_printed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(exit::FAILED)
+    })
+}
+
+/// Prints the documents as one object with the names of the models as keys. Returns whether all of them
+/// are valid.
+fn print_all(python: &Python, models: &[(String, ModelSource)]) -> anyhow::Result<bool> {
+    let mut documents = Map::new();
+    for (name, model) in models {
+        let output = command(python, model)
+            .stderr(std::process::Stdio::inherit())
+            .output()
+            .with_context(|| no_python(python))?;
+        if output.status.success() {
+            let document: Value = serde_json::from_slice(&output.stdout)
+                .with_context(|| format!("the schema of `{name}` is not JSON"))?;
+            documents.insert(name.clone(), document);
+        }
+    }
+    let is_complete = documents.len() == models.len();
+    let text = serde_json::to_string_pretty(&documents)?;
+    // Ignored, because the reader may close the pipe early.
+    writeln!(std::io::stdout().lock(), "{text}").ok();
+    Ok(is_complete)
+}
+
+fn command(python: &Python, model: &ModelSource) -> Command {
     let mut command = python.command();
     command
         .args(["-m", "tidegate.schema"])
@@ -23,15 +72,12 @@ pub(crate) fn schema(args: &SchemaArgs, env: &CogEnv) -> anyhow::Result<ExitCode
     }
     // Python must not import a `json.py` of the working directory.
     command.current_dir("/");
-    let status = command.status().with_context(|| {
-        format!(
-            "failed to start `{}`; set the interpreter with --python",
-            python.program.display()
-        )
-    })?;
-    Ok(if status.success() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(exit::FAILED)
-    })
+    command
+}
+
+fn no_python(python: &Python) -> String {
+    format!(
+        "failed to start `{}`; set the interpreter with --python",
+        python.program.display()
+    )
 }

@@ -376,10 +376,10 @@ fn job_filter(endpoint: &Endpoint, caller: &Identity, statuses: Vec<Status>) -> 
     let model = Some(endpoint.jobs.target().model.clone());
     JobFilter {
         account: Some(caller.account.clone()),
-        id: None,
         model,
         statuses,
         limit: MAX_LISTED,
+        ..JobFilter::default()
     }
 }
 

@@ -63,11 +63,10 @@ impl Endpoint {
     fn open_jobs(&self) -> Vec<JobSummary> {
         let statuses = vec![Status::Queued, Status::Starting, Status::Processing];
         self.jobs.list_in_memory(&JobFilter {
-            account: None,
-            id: None,
             model: Some(self.jobs.target().model.clone()),
             statuses,
             limit: usize::MAX,
+            ..JobFilter::default()
         })
     }
 
