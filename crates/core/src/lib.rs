@@ -16,6 +16,7 @@ pub mod id;
 pub mod job;
 pub mod lenient;
 pub mod metrics;
+pub mod outbox;
 pub mod planted;
 pub mod policy;
 pub mod pool_status;

@@ -209,59 +209,6 @@ impl Completion {
     }
 }
 
-/// The final webhook message about a job, stored until the receiver has accepted it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OutboxMessage {
-    /// The id of the message, the same for all attempts.
-    pub id: String,
-    /// The account that owns the job.
-    pub account: Account,
-    /// The job that the message is about.
-    pub job: JobId,
-    /// The model that the job was for, `owner/name`.
-    pub model: String,
-    /// The webhook that receives the message.
-    pub hook: WebhookSpec,
-    /// The body of the request.
-    pub body: Bytes,
-    /// When the message was created.
-    pub created_at: Timestamp,
-    /// The number of attempts so far.
-    pub attempts: u32,
-    /// When the next attempt is due.
-    pub next_at: Timestamp,
-}
-
-/// An outbox message that is not sent any more, without its body.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SettledMessage {
-    /// The id of the message.
-    pub id: String,
-    /// The account that owns the job.
-    pub account: Account,
-    /// The job that the message is about.
-    pub job: JobId,
-    /// The model that the job was for, `owner/name`.
-    pub model: String,
-    /// The URL of the webhook.
-    pub url: String,
-    /// When the message was created.
-    pub created_at: Timestamp,
-    /// The number of attempts.
-    pub attempts: u32,
-    /// When and why sending stopped.
-    pub settled: Settlement,
-}
-
-/// The end of the delivery of an outbox message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settlement {
-    /// When the delivery ended.
-    pub at: Timestamp,
-    /// Why the server gave up; absent when the receiver has accepted the message.
-    pub given_up: Option<String>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

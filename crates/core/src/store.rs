@@ -5,14 +5,18 @@
 //! future is dropped before it returns may still take effect. Timestamps are stored with
 //! microsecond precision.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 
 use crate::counters::Histogram;
-use crate::record::{
-    Completion, JobRecord, JobSpec, JobSummary, OutboxMessage, SettledMessage, Settlement,
+use crate::outbox::{
+    MessageFilter, MessageSummary, OutboxCounts, OutboxMessage, Reopened, SendOutcome, TakeRequest,
+    TakenMessages,
 };
+use crate::record::{Completion, JobRecord, JobSpec, JobSummary};
 use crate::{Account, JobId, JobKind, Status};
 
 /// A failed operation of the store. The call had no effect, as far as the store can know.
@@ -113,26 +117,6 @@ impl JobFilter {
     }
 }
 
-/// The result of one attempt to send an outbox message.
-#[derive(Debug, Clone, PartialEq)]
-pub enum SendOutcome {
-    /// The receiver has not accepted the message; the next attempt is due at this time.
-    Retry(Timestamp),
-    /// There are no more attempts.
-    Settled(Settlement),
-}
-
-/// The result of a request to send a settled message again.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Reopened {
-    /// The message is pending again.
-    Message(Box<OutboxMessage>),
-    /// The message is not settled: its delivery is still pending.
-    StillPending,
-    /// There is no such message.
-    Unknown,
-}
-
 /// Metrics of a store. They can be read while the store is in use.
 #[derive(Debug)]
 pub struct StoreMetrics {
@@ -229,36 +213,38 @@ pub trait Store: Send + Sync {
     /// they were settled before `over_before`.
     async fn forget(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError>;
 
-    /// Messages whose delivery is pending, including those that are not due yet, oldest first, that
-    /// follow the message with the number `after`; each with its number. May return fewer than
-    /// `limit` although there are more (large bodies); an empty result means that there are none.
-    /// Numbers grow in the order in which messages are stored.
-    async fn pending_messages(
+    /// Claims messages that are due, those of each receiver in the order in which they are due.
+    /// Receivers get equal parts of the limits, so that none delays the messages to others. A
+    /// message under a claim of this or another holder is not taken before that claim ends.
+    async fn take_messages(&self, request: TakeRequest) -> Result<TakenMessages, StoreError>;
+
+    /// Records the result of one attempt, and ends the claim. A settled message is kept for a while,
+    /// so that it can be inspected and sent again. Ignored if the message is unknown or settled, or
+    /// if `holder` has lost its claim; but a delivery always counts.
+    async fn record_attempt(
         &self,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<(u64, OutboxMessage)>, StoreError>;
+        id: &str,
+        holder: &str,
+        outcome: SendOutcome,
+    ) -> Result<(), StoreError>;
 
-    /// Records the result of one attempt to send a message. A settled message is kept for a while,
-    /// so that it can be inspected and sent again. Unknown messages are ignored.
-    async fn record_attempt(&self, id: &str, outcome: SendOutcome) -> Result<(), StoreError>;
+    /// Ends the claim of `holder` without an attempt: the message is due at once.
+    async fn release_message(&self, id: &str, holder: &str) -> Result<(), StoreError>;
 
-    /// Settled messages, the last settled first; only those of `account` and about `job`, if these
-    /// are given.
-    async fn settled_messages(
-        &self,
-        account: Option<Account>,
-        job: Option<JobId>,
-        limit: usize,
-    ) -> Result<Vec<SettledMessage>, StoreError>;
+    /// Messages without their bodies: first the pending ones, the last created first, then the
+    /// settled ones, the last settled first.
+    async fn messages(&self, filter: MessageFilter) -> Result<Vec<MessageSummary>, StoreError>;
 
-    /// Makes a settled message pending again, due at `at`. With `account`, a message of another
-    /// account is unknown.
+    /// The number of messages that are not settled.
+    async fn outbox_counts(&self) -> Result<OutboxCounts, StoreError>;
+
+    /// Makes a message due at once. A settled message becomes pending again, with a retry window of
+    /// this length from now on. With `account`, a message of another account is unknown.
     async fn reopen_message(
         &self,
         id: &str,
         account: Option<Account>,
-        at: Timestamp,
+        window: Duration,
     ) -> Result<Reopened, StoreError>;
 }
 

@@ -124,6 +124,11 @@ impl Client {
         self.config.max_file
     }
 
+    /// The longest time of one request to a webhook receiver.
+    pub fn webhook_timeout(&self) -> Duration {
+        self.config.webhook_timeout
+    }
+
     /// Parses and checks a URL from a request. The addresses of a host name are checked at each
     /// connection.
     pub fn check(&self, text: &str) -> Result<Url, InvalidUrl> {

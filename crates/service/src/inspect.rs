@@ -56,9 +56,21 @@ impl JobService {
         self.model.executor.report()
     }
 
-    /// The number of webhooks that wait for another attempt.
+    /// Counts the webhooks of all models that wait for another attempt in the store, for
+    /// [`Self::pending_webhook_retries`].
+    pub async fn count_webhook_retries(&self) {
+        if let Some(outbox) = &self.model.senders.outbox {
+            outbox.count_retries().await;
+        }
+    }
+
+    /// The number of webhooks that wait for another attempt: those in memory, and those that the
+    /// store had at the last count.
     pub fn pending_webhook_retries(&self) -> usize {
-        self.model.senders.retry_buffer.len()
+        let senders = &self.model.senders;
+        let model = &self.model.target.model;
+        let stored = senders.outbox.as_ref().map(|outbox| outbox.retrying(model));
+        senders.retry_buffer.len() + stored.unwrap_or_default()
     }
 
     /// The number of waiting and running jobs of this model. Takes the same time however many they are.

@@ -33,9 +33,10 @@ use crate::registry::{Registry, Retention};
 use crate::run::recorder::BeginWrite;
 use crate::waiting::claims::ActiveClaims;
 use crate::waiting::waiting_jobs::WaitingJobs;
-use crate::webhook::{DeliveryLog, RetryBuffer, RetryBufferLimits, SenderDeps};
+use crate::webhook::{DeliveryLog, Outbox, RetryBuffer, RetryBufferLimits, SenderDeps};
 
-/// Limits of the webhooks of one model that wait for a retry.
+/// Limits of the webhooks of one model that wait for a retry in memory: those that are not in the
+/// outbox.
 const RETRY_BUFFER: RetryBufferLimits = RetryBufferLimits {
     messages: 10_000,
     bytes: 256 * 1024 * 1024,
@@ -114,17 +115,20 @@ impl JobService {
     pub fn new(executor: Arc<dyn Executor>, target: Target, deps: Deps, config: Config) -> Self {
         let closing = CancellationToken::new();
         let metrics = Arc::new(JobMetrics::default());
+        let retry_for = config.webhook_retry_for.min(MAX_RETRY_WINDOW);
+        let attempt_timeout = deps.net.webhook_timeout();
+        let outbox = |store| Arc::new(Outbox::new(store, attempt_timeout, retry_for));
         let senders = SenderDeps {
             net: Arc::clone(&deps.net),
             tasks: TaskTracker::new(),
             token: config.webhook_token,
             secrets: config.webhook_secrets,
             throttle: config.webhook_throttle,
-            retry_for: config.webhook_retry_for.min(MAX_RETRY_WINDOW),
+            retry_for,
             retry_buffer: Arc::new(RetryBuffer::new(RETRY_BUFFER)),
             deliveries: Arc::default(),
             metrics: Arc::clone(&metrics),
-            store: deps.store.clone(),
+            outbox: deps.store.clone().map(outbox),
             closing: closing.clone(),
         };
         // A job whose data was removed is read from the store only.
@@ -189,13 +193,17 @@ impl JobService {
         metrics: Arc<JobMetrics>,
         senders: SenderDeps,
     ) -> Self {
+        let senders = Arc::new(senders);
+        if let Some(outbox) = &senders.outbox {
+            outbox.add_model(&target.model, &senders);
+        }
         let model = PerModel {
             shared,
             executor,
             queue_name: unique_queue_name(&target),
             target: Arc::new(target),
             metrics,
-            senders: Arc::new(senders),
+            senders,
             schema: ArcSwapOption::empty(),
             tasks: TaskTracker::new(),
             succession: Succession::default(),
@@ -423,9 +431,13 @@ impl JobService {
         }
     }
 
-    /// Waits until all pending webhooks are sent, up to `deadline`.
+    /// Waits until the webhooks in memory are sent, up to `deadline`. Those of the outbox that wait
+    /// for a retry are left to the next process.
     pub(crate) async fn flush_webhooks(&self, deadline: tokio::time::Instant) {
-        let tasks = &self.model.senders.tasks;
+        let SenderDeps { tasks, outbox, .. } = &*self.model.senders;
+        if let Some(outbox) = outbox {
+            outbox.stop();
+        }
         tasks.close();
         // Receivers get at least a moment for the terminal webhook, even after the deadline.
         let deadline = deadline.max(tokio::time::Instant::now() + Duration::from_secs(5));

@@ -72,19 +72,27 @@ impl ReplicateSetup {
         ))
     }
 
-    /// The configuration of the API. With a data directory, the server has a webhook secret from now
-    /// on, and signs webhooks with it.
-    pub(crate) async fn config(
+    /// With a data directory, the server has a webhook secret from now on, and signs webhooks with
+    /// it. Called before the first webhook is sent.
+    pub(crate) async fn load_webhook_secret(
+        &self,
+        webhook_secrets: &WebhookSecrets,
+    ) -> anyhow::Result<()> {
+        if let Some(documents) = self.durable_documents.as_deref() {
+            replicate::ensure_webhook_secret(webhook_secrets, documents)
+                .await
+                .context("failed to read or store the webhook secret")?;
+        }
+        Ok(())
+    }
+
+    /// The configuration of the API.
+    pub(crate) fn config(
         &self,
         args: &ServeArgs,
         own_url: &str,
         webhook_secrets: WebhookSecrets,
     ) -> anyhow::Result<replicate::Config> {
-        if let Some(documents) = self.durable_documents.as_deref() {
-            replicate::ensure_webhook_secret(&webhook_secrets, documents)
-                .await
-                .context("failed to read or store the webhook secret")?;
-        }
         Ok(replicate::Config {
             max_body: args.max_body,
             body_timeout: args.body_timeout,

@@ -12,11 +12,11 @@ use super::reply::ApiError;
 use super::{JobServices, reply, scope, wire};
 use crate::access::Identity;
 
-/// How many deliveries are read from the store.
+/// How many pending and how many settled deliveries are read from the store.
 const MAX_STORED: usize = 1000;
 
 /// `GET /admin/deliveries[?job=ID]`, newest first: the deliveries of the client's account, or all
-/// for an administrator. First those of this server, then those of previous runs.
+/// for an administrator. First those of this server, then those that only the store has.
 pub(super) async fn list(
     State(job_services): State<JobServices>,
     client: Identity,
@@ -43,11 +43,11 @@ pub(super) async fn list(
     if let Some(jobs) = job_services.first() {
         found.extend(jobs.deliveries().list(matches));
         let known: HashSet<String> = found.iter().map(|record| record.id.clone()).collect();
-        let settled = jobs
-            .settled_deliveries(scope.as_ref(), job.as_ref(), MAX_STORED)
+        let stored = jobs
+            .stored_deliveries(scope.as_ref(), job.as_ref(), MAX_STORED)
             .await?;
         found.extend(
-            settled
+            stored
                 .into_iter()
                 .filter(|record| !known.contains(&record.id)),
         );

@@ -52,6 +52,10 @@ async fn show(State(sources): State<Arc<MetricSources>>, headers: HeaderMap) -> 
     } else {
         Format::Prometheus
     };
+    // All job services share the outbox.
+    if let Some(jobs) = (sources.job_services)().first() {
+        jobs.count_webhook_retries().await;
+    }
     // Reading /proc blocks.
     let text =
         tokio::task::spawn_blocking(move || exposition::write(families::collect(&sources), format))

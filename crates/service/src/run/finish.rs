@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use tidegate_core::planted;
 use tidegate_core::store::StoreError;
 
 use super::recorder::{FinishResult, JobRecorder, OnStoreError};
@@ -70,13 +69,13 @@ impl JobService {
             .finished(job.api(), job.kind(), end.status, end.run_time);
         job.end(end);
         registry.retire(&job);
-        planted!(sometimes LostWebhook if matches!(webhook, TerminalWebhook::Sender(Some(_))), return Ok(()));
         match webhook {
             TerminalWebhook::Sender(Some(sender)) => sender.completed(message),
             TerminalWebhook::Sender(None) => {}
             TerminalWebhook::Outbox => {
-                if let Some(message) = message {
-                    self.send_outbox_message(message);
+                let senders = &self.model.senders;
+                if let Some((outbox, message)) = senders.outbox.as_ref().zip(message) {
+                    outbox.spawn_committed(senders, message);
                 }
             }
         }

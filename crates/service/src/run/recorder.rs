@@ -11,14 +11,15 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tidegate_core::chain;
+use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::planted;
-use tidegate_core::record::{Completion, OutboxMessage};
+use tidegate_core::record::Completion;
 use tidegate_core::store::{JobFinish, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::Snapshot;
 use crate::job::{Job, JobEnd, PREDICT_TIME};
-use crate::webhook::{Webhook, WebhookEvent, message_id};
+use crate::webhook::{Outbox, Webhook, WebhookEvent};
 
 /// The pause after the store rejected the end of a job.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -31,6 +32,7 @@ pub(crate) struct JobRecorder {
     store: Arc<dyn Store>,
     /// The webhook, if its receiver wants the terminal message.
     webhook: Option<Arc<Webhook>>,
+    outbox: Option<Arc<Outbox>>,
     /// The write of the begin, in flight; it resolves to the number of this attempt.
     begin: Option<BoxFuture<'static, Result<Option<u32>, StoreError>>>,
     attempt: u32,
@@ -94,6 +96,7 @@ impl JobRecorder {
         Self {
             store,
             webhook,
+            outbox: None,
             begin: None,
             attempt,
             begin_write,
@@ -101,6 +104,11 @@ impl JobRecorder {
             caller,
             closing,
         }
+    }
+
+    /// Adds the outbox, for the terminal message.
+    pub(crate) fn with_outbox(self, outbox: Option<Arc<Outbox>>) -> Self {
+        Self { outbox, ..self }
     }
 
     /// Cancelled when a waiting job is left to the next server process; `None` when a client waits for
@@ -153,7 +161,8 @@ impl JobRecorder {
         let message = self
             .webhook
             .as_ref()
-            .map(|webhook| outbox_message(webhook, job, &snapshot));
+            .zip(self.outbox.as_ref())
+            .map(|(webhook, outbox)| outbox.message(webhook, job, &snapshot));
         planted!(
             ForgottenCancel,
             if end.status == tidegate_core::Status::Canceled {
@@ -220,20 +229,4 @@ fn with_predict_time(
 ) -> Map<String, Value> {
     metrics.extend(predict_time.map(|seconds| (PREDICT_TIME.to_owned(), seconds.into())));
     metrics
-}
-
-/// The terminal message of a job, with the job as it will be then.
-fn outbox_message(webhook: &Webhook, job: &Job, snapshot: &Snapshot) -> OutboxMessage {
-    let now = Timestamp::now();
-    OutboxMessage {
-        id: message_id(),
-        account: job.account().clone(),
-        job: job.id().clone(),
-        model: job.target().model.clone(),
-        hook: webhook.to_spec(),
-        body: webhook.renderer.render(snapshot),
-        created_at: now,
-        attempts: 0,
-        next_at: now,
-    }
 }

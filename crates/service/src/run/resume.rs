@@ -4,13 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
 use tidegate_core::planted;
-use tidegate_core::policy::{QueueingPolicy, UpdatePolicy};
+use tidegate_core::policy::QueueingPolicy;
 use tidegate_core::port::WaitPolicy;
-use tidegate_core::record::{Api, JobRecord, JobSpec, OutboxMessage, Target, WebhookSpec};
+use tidegate_core::record::{Api, JobRecord, JobSpec, Target, WebhookSpec};
 use tidegate_core::store::{Store, StoreError};
 
 use super::finish::{EndedJob, TerminalWebhook};
@@ -23,7 +22,7 @@ use crate::job_service::JobService;
 use crate::snapshot::TerminalState;
 use crate::submit::{OnDuplicateId, PreparedJob, ResponseMode};
 use crate::waiting::waiting_jobs::FromPreviousRun;
-use crate::webhook::{Webhook, WebhookRenderer, deliver};
+use crate::webhook::{OutboxPoller, Webhook, WebhookRenderer};
 
 /// How many records are read at once.
 const BATCH: usize = 500;
@@ -39,7 +38,7 @@ pub struct Resumed {
     pub queued: usize,
     /// Jobs that were ended: the model ran them when the server died, or they were to be canceled.
     pub failed: usize,
-    /// Webhooks that are sent again.
+    /// Webhooks that are not delivered yet.
     pub messages: usize,
 }
 
@@ -55,7 +54,7 @@ impl JobService {
         };
         self.spawn_retention(&store);
         let mut resumed = Resumed {
-            messages: self.resume_messages(&*store, service_of).await?,
+            messages: self.start_outbox(&*store).await?,
             ..Resumed::default()
         };
         let mut after = 0;
@@ -88,36 +87,14 @@ impl JobService {
         }
     }
 
-    /// Sends the webhooks that were not delivered; returns how many.
-    async fn resume_messages(
-        &self,
-        store: &dyn Store,
-        service_of: ServiceLookup<'_>,
-    ) -> Result<usize, StoreError> {
-        let (mut count, mut after) = (0, 0);
-        loop {
-            let batch = store.pending_messages(after, BATCH).await?;
-            let Some((last, _)) = batch.last() else {
-                return Ok(count);
-            };
-            after = *last;
-            for (_, message) in batch {
-                planted!(LostMessage, continue);
-                planted!(NewMessageId, let message = OutboxMessage { id: crate::webhook::message_id(), ..message });
-                count += 1;
-                let target = Target {
-                    model: message.model.clone(),
-                    version: String::new(),
-                    deployment: None,
-                };
-                // It counts in the metrics of the job's model.
-                let service = service_of(&target);
-                service
-                    .as_ref()
-                    .unwrap_or(self)
-                    .send_outbox_message(message);
-            }
+    /// Starts to send the webhooks that are not delivered yet; returns how many there are.
+    async fn start_outbox(&self, store: &dyn Store) -> Result<usize, StoreError> {
+        let senders = &self.model.senders;
+        if let Some(outbox) = &senders.outbox {
+            let poller = OutboxPoller::new(Arc::clone(outbox), Arc::clone(senders));
+            senders.tasks.spawn(poller.run());
         }
+        Ok(store.outbox_counts().await?.pending)
     }
 
     fn spawn_retention(&self, store: &Arc<dyn Store>) {
@@ -272,24 +249,6 @@ impl JobService {
             on_error: OnStoreError::Return,
         })
         .await
-    }
-
-    /// Sends a message of the outbox in a task of its own.
-    pub(crate) fn send_outbox_message(&self, message: OutboxMessage) {
-        // Its body is rendered already, and no interim messages precede it.
-        let Some(webhook) = Webhook::from_spec(
-            &message.hook,
-            UpdatePolicy::Newest,
-            WebhookRenderer::new(|_| Bytes::new()),
-        ) else {
-            tracing::error!(message = message.id, "failed to parse recorded webhook");
-            return;
-        };
-        let senders = Arc::clone(&self.model.senders);
-        self.model.senders.tasks.spawn(async move {
-            tokio::time::sleep(until(message.next_at)).await;
-            deliver(&senders, Arc::new(webhook), message).await;
-        });
     }
 
     /// The webhook of a recorded job.

@@ -294,6 +294,7 @@ impl JobService {
             caller,
             closing,
         )
+        .with_outbox(self.model.senders.outbox.clone())
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tidegate_core::record::SettledMessage;
+use tidegate_core::outbox::{MessageState, MessageSummary};
 use tidegate_core::{Account, JobId};
 use tidegate_net::{Url, host_of};
 use tokio::sync::Notify;
@@ -79,7 +79,7 @@ pub struct DeliveryRecord {
 /// The state of the delivery of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryState {
-    /// The first attempt is in progress.
+    /// The first attempt is due or in progress.
     Sending,
     /// The receiver accepted the message.
     Delivered,
@@ -136,7 +136,7 @@ impl DeliveryLog {
                 .rev()
                 .find(|entry| entry.record.id == record.id)
             {
-                existing.record.settle(DeliveryState::Sending, None);
+                existing.record.settle(record.state, None);
                 existing.handle = handle;
                 return existing.number;
             }
@@ -190,8 +190,16 @@ impl DeliveryRing {
     }
 }
 
-impl From<&SettledMessage> for DeliveryRecord {
-    fn from(message: &SettledMessage) -> Self {
+impl From<&MessageSummary> for DeliveryRecord {
+    fn from(message: &MessageSummary) -> Self {
+        let (state, given_up, next_attempt_at) = match &message.state {
+            MessageState::Waiting(next_at) => (pending_state(message), None, Some(*next_at)),
+            MessageState::Claimed => (pending_state(message), None, None),
+            MessageState::Settled(settled) => match &settled.given_up {
+                Some(why) => (DeliveryState::Failed, Some(why.clone()), None),
+                None => (DeliveryState::Delivered, None, None),
+            },
+        };
         Self {
             id: message.id.clone(),
             account: message.account.clone(),
@@ -202,16 +210,19 @@ impl From<&SettledMessage> for DeliveryRecord {
                 .map(|url| host_of(&url))
                 .unwrap_or_default(),
             created_at: message.created_at,
-            state: if message.settled.given_up.is_some() {
-                DeliveryState::Failed
-            } else {
-                DeliveryState::Delivered
-            },
-            given_up: message.settled.given_up.clone(),
+            state,
+            given_up,
             earlier_attempts: message.attempts,
             attempts: Vec::new(),
-            next_attempt_at: None,
+            next_attempt_at,
         }
+    }
+}
+
+fn pending_state(message: &MessageSummary) -> DeliveryState {
+    match message.attempts {
+        0 => DeliveryState::Sending,
+        _ => DeliveryState::Retrying,
     }
 }
 

@@ -2,11 +2,14 @@
 //!
 //! Each job with a webhook has one sender task, so its messages are sent in order and the status
 //! never goes backwards. Interim messages are sent once and may be lost; the terminal message is
-//! retried until the receiver accepts it or the retry window ends. [`DeliveryLog`] records the
-//! results.
+//! retried until the receiver accepts it or the retry window ends. That of a recorded job is in the
+//! outbox, whose schedule is in the store. [`DeliveryLog`] records the results.
 
 mod backoff;
 mod delivery_log;
+mod in_flight;
+mod outbox;
+mod outbox_poller;
 mod outgoing_message;
 mod replay;
 mod retry;
@@ -27,8 +30,9 @@ use tidegate_net::header::{HeaderMap, HeaderName, HeaderValue};
 use crate::{Snapshot, random};
 
 pub use delivery_log::{Attempt, DeliveryLog, DeliveryRecord, DeliveryState};
+pub(crate) use outbox::Outbox;
+pub(crate) use outbox_poller::OutboxPoller;
 pub use replay::ReplayError;
-pub(crate) use retry::deliver;
 pub(crate) use retry_buffer::{RetryBuffer, RetryBufferLimits};
 pub(crate) use sender::{SenderDeps, WebhookSender};
 pub use signature::{SecretError, WebhookSecrets};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use tidegate_core::record::OutboxMessage;
+use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::{Account, JobId, chain};
 use tidegate_net::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use tidegate_net::{Error, WebhookResponse, host_of};
@@ -73,10 +73,10 @@ impl OutgoingMessage {
     pub(super) fn from_outbox(
         deps: &Arc<SenderDeps>,
         webhook: &Arc<Webhook>,
-        message: &OutboxMessage,
+        message: OutboxMessage,
     ) -> Self {
         let record = delivery_record(
-            message.id.clone(),
+            message.id,
             (&message.account, &message.job, &message.model),
             WebhookEvent::Completed,
             webhook,
@@ -84,10 +84,15 @@ impl OutgoingMessage {
         let record = DeliveryRecord {
             created_at: message.created_at,
             earlier_attempts: message.attempts,
+            state: if message.attempts == 0 {
+                DeliveryState::Sending
+            } else {
+                DeliveryState::Retrying
+            },
             ..record
         };
         // A replay reads the message from the store, so the job is not needed.
-        Self::open(deps, webhook, record, Weak::new(), message.body.clone())
+        Self::open(deps, webhook, record, Weak::new(), message.body)
     }
 
     fn with_id(
@@ -166,9 +171,7 @@ impl OutgoingMessage {
             .metrics
             .attempted(attempt_result(&sent), started.elapsed());
         match (&sent, verdict) {
-            (_, SendVerdict::Delivered) => {
-                self.change(|record| record.settle(DeliveryState::Delivered, None))
-            }
+            (_, SendVerdict::Delivered) => {}
             (Ok(response), _) => {
                 tracing::warn!(job = %self.job, message = self.id, status = response.status, "webhook rejected")
             }
@@ -177,6 +180,11 @@ impl OutgoingMessage {
             }
         }
         verdict
+    }
+
+    /// Marks the delivery as successful.
+    pub(super) fn delivered(&self) {
+        self.change(|record| record.settle(DeliveryState::Delivered, None));
     }
 
     /// Adds the time of the next attempt to the delivery log.

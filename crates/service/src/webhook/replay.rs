@@ -2,10 +2,11 @@
 //! can detect a duplicate.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use jiff::Timestamp;
 use tidegate_core::chain;
-use tidegate_core::store::{Reopened, StoreError};
+use tidegate_core::outbox::{MessageFilter, Reopened};
+use tidegate_core::store::StoreError;
 use tidegate_core::{Account, JobId};
 
 use super::WebhookEvent;
@@ -46,48 +47,47 @@ impl JobService {
         let logged = self.model.senders.deliveries.find(id);
         let logged =
             logged.filter(|(record, _)| account.is_none_or(|account| record.account == *account));
-        if let Some((record, handle)) = &logged {
-            match record.state {
-                DeliveryState::Retrying => {
-                    handle.send_now.notify_one();
-                    return Ok(());
-                }
-                DeliveryState::Sending => return Err(ReplayError::InFlight),
-                DeliveryState::Delivered | DeliveryState::Failed
-                    if record.event == WebhookEvent::Completed => {}
-                DeliveryState::Delivered | DeliveryState::Failed => {
-                    return Err(ReplayError::NotTerminal(record.event));
-                }
+        match &logged {
+            Some((record, _)) if record.state == DeliveryState::Sending => {
+                return Err(ReplayError::InFlight);
             }
+            Some((record, _)) if record.event != WebhookEvent::Completed => {
+                return Err(ReplayError::NotTerminal(record.event));
+            }
+            Some(_) | None => {}
         }
         if self.replay_stored(id, account).await? {
             return Ok(());
         }
         match logged {
+            Some((record, handle)) if record.state == DeliveryState::Retrying => {
+                handle.send_now.notify_one();
+                Ok(())
+            }
             Some((record, handle)) => self.replay_logged(record, &handle),
             None => Err(ReplayError::Unknown(id.to_owned())),
         }
     }
 
-    /// Replays a message of the store; returns whether the store had it.
+    /// Replays a message of the outbox; returns whether the outbox has it.
     async fn replay_stored(
         &self,
         id: &str,
         account: Option<&Account>,
     ) -> Result<bool, ReplayError> {
-        let Some(store) = self.store() else {
+        let Some(outbox) = &self.model.senders.outbox else {
             return Ok(false);
         };
-        let message = store
-            .reopen_message(id, account.cloned(), Timestamp::now())
+        let reopened = outbox
+            .store
+            .reopen_message(id, account.cloned(), outbox.window())
             .await;
-        match message.map_err(store_error)? {
-            Reopened::Message(message) => {
-                self.send_outbox_message(*message);
+        match reopened.map_err(store_error)? {
+            Reopened::Due => {
+                outbox.poll_within(Duration::ZERO);
                 Ok(true)
             }
-            // It was just delivered, and its settlement is being recorded.
-            Reopened::StillPending => Err(ReplayError::InFlight),
+            Reopened::Claimed => Err(ReplayError::InFlight),
             Reopened::Unknown => Ok(false),
         }
     }
@@ -112,9 +112,9 @@ impl JobService {
         Ok(())
     }
 
-    /// Settled messages of the store: those of previous processes and those evicted from the log.
-    /// The most recently settled first.
-    pub async fn settled_deliveries(
+    /// Messages of the store, for those that the log does not have: messages of previous processes
+    /// and those evicted from the log. Pending ones first, then the most recently settled.
+    pub async fn stored_deliveries(
         &self,
         account: Option<&Account>,
         job: Option<&JobId>,
@@ -123,9 +123,12 @@ impl JobService {
         let Some(store) = self.store() else {
             return Ok(Vec::new());
         };
-        let messages = store
-            .settled_messages(account.cloned(), job.cloned(), limit)
-            .await?;
+        let filter = MessageFilter {
+            account: account.cloned(),
+            job: job.cloned(),
+            limit,
+        };
+        let messages = store.messages(filter).await?;
         Ok(messages.iter().map(Into::into).collect())
     }
 }

@@ -7,9 +7,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::policy::UpdatePolicy;
-use tidegate_core::record::OutboxMessage;
-use tidegate_core::store::Store;
 use tidegate_net::Client;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -17,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::delivery_log::DeliveryLog;
+use super::outbox::{CommittedMessage, Outbox};
 use super::outgoing_message::{OutgoingMessage, SendVerdict};
-use super::retry::{deliver, deliver_unrecorded};
+use super::retry::deliver_unrecorded;
 use super::retry_buffer::RetryBuffer;
 use super::{Webhook, WebhookEvent, WebhookSecrets};
 use crate::job::Job;
@@ -48,8 +48,8 @@ pub(crate) struct SenderDeps {
     pub(crate) retry_buffer: Arc<RetryBuffer>,
     pub(crate) deliveries: Arc<DeliveryLog>,
     pub(crate) metrics: Arc<JobMetrics>,
-    /// The store with the outbox.
-    pub(crate) store: Option<Arc<dyn Store>>,
+    /// The outbox; without it messages exist in memory only.
+    pub(crate) outbox: Option<Arc<Outbox>>,
     /// Cancelled when the server shuts down: long pauses end.
     pub(crate) closing: CancellationToken,
 }
@@ -57,6 +57,7 @@ pub(crate) struct SenderDeps {
 /// The tracker's handle of a sender task.
 pub(crate) struct WebhookSender {
     webhook: Arc<Webhook>,
+    outbox: Option<Arc<Outbox>>,
     to_task: mpsc::UnboundedSender<SenderMessage>,
     throttle: Duration,
     last_sent: Option<Instant>,
@@ -66,7 +67,7 @@ pub(crate) struct WebhookSender {
 enum SenderMessage {
     Interim(WebhookEvent, ReadPosition),
     /// The job has ended; with its outbox message if the job is recorded.
-    Completed(Option<Box<OutboxMessage>>),
+    Completed(Option<CommittedMessage>),
 }
 
 impl WebhookSender {
@@ -81,6 +82,7 @@ impl WebhookSender {
         deps.tasks.spawn(task.run());
         Self {
             webhook,
+            outbox: deps.outbox.clone(),
             to_task,
             throttle: deps.throttle,
             last_sent: None,
@@ -114,10 +116,10 @@ impl WebhookSender {
 
     pub(crate) fn completed(self, message: Option<OutboxMessage>) {
         if self.webhook.filter.includes(WebhookEvent::Completed) {
+            let committed = self.outbox.as_ref().zip(message);
+            let committed = committed.map(|(outbox, message)| outbox.committed(message));
             // The task runs until this handle is dropped, so it receives the message.
-            self.to_task
-                .send(SenderMessage::Completed(message.map(Box::new)))
-                .ok();
+            self.to_task.send(SenderMessage::Completed(committed)).ok();
         }
     }
 
@@ -202,7 +204,7 @@ impl SenderTask {
         tokio::select! {
             verdict = message.send() => {
                 match verdict {
-                    SendVerdict::Delivered => {}
+                    SendVerdict::Delivered => message.delivered(),
                     SendVerdict::Later { .. } => message.give_up("only the terminal webhook of a job is retried"),
                     SendVerdict::Never(why) => message.give_up(why),
                 }
@@ -220,20 +222,20 @@ impl SenderTask {
     /// Drops interim messages until the terminal one arrives.
     async fn overtake(mut self) {
         while let Some(message) = self.messages.recv().await {
-            if let SenderMessage::Completed(stored) = message {
-                return self.complete(stored).await;
+            if let SenderMessage::Completed(committed) = message {
+                return self.complete(committed).await;
             }
         }
     }
 
     /// Sends the terminal message until it is settled.
-    async fn complete(self, stored: Option<Box<OutboxMessage>>) {
+    async fn complete(self, committed: Option<CommittedMessage>) {
         let Self {
             deps, webhook, job, ..
         } = self;
-        if let Some(stored) = stored {
+        if let Some((outbox, message)) = deps.outbox.as_ref().zip(committed) {
             drop(job);
-            return deliver(&deps, webhook, *stored).await;
+            return outbox.send_committed(&deps, webhook, message).await;
         }
         job.ended().await;
         let body = run_blocking_if_large(job.weight(), || webhook.renderer.render(&job.snapshot()));

@@ -261,6 +261,8 @@ pub(crate) struct ServiceOptions {
     pub(crate) waiting_memory: Option<usize>,
     /// The number of attempts of lost jobs; without it they fail.
     pub(crate) attempts: Option<u32>,
+    /// The retry window of webhooks; a day if absent.
+    pub(crate) retry_for: Option<Duration>,
 }
 
 pub(crate) fn service_with(model: FakeModel, options: ServiceOptions) -> JobService {
@@ -273,6 +275,7 @@ pub(crate) fn service_with(model: FakeModel, options: ServiceOptions) -> JobServ
         keep_data_for,
         waiting_memory,
         attempts,
+        retry_for,
     } = options;
     let net = Arc::new(Client::new(net));
     let deps = Deps {
@@ -293,7 +296,7 @@ pub(crate) fn service_with(model: FakeModel, options: ServiceOptions) -> JobServ
         webhook_token: None,
         webhook_secrets: WebhookSecrets::default(),
         webhook_throttle: Duration::ZERO,
-        webhook_retry_for: Duration::from_secs(24 * 60 * 60),
+        webhook_retry_for: retry_for.unwrap_or(Duration::from_secs(24 * 60 * 60)),
         waiting_memory: waiting_memory.unwrap_or(usize::MAX),
         jobs: JobSettings {
             stream_history: 1024,

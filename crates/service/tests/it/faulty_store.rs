@@ -2,15 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use tidegate_core::record::{
-    Completion, JobRecord, JobSpec, JobSummary, OutboxMessage, SettledMessage,
+use tidegate_core::outbox::{
+    MessageFilter, MessageSummary, OutboxCounts, Reopened, SendOutcome, TakeRequest, TakenMessages,
 };
-use tidegate_core::store::{
-    Inserted, JobFilter, JobFinish, JobQuery, Page, Reopened, SendOutcome, Store, StoreError,
-};
+use tidegate_core::record::{Completion, JobRecord, JobSpec, JobSummary};
+use tidegate_core::store::{Inserted, JobFilter, JobFinish, JobQuery, Page, Store, StoreError};
 use tidegate_core::{Account, JobId, Status};
 use tidegate_store::{SqliteOptions, SqliteStore};
 use tokio::sync::Semaphore;
@@ -28,6 +28,7 @@ pub(crate) struct FaultyStore {
     /// The jobs whose end is rejected.
     rejected_ends: Mutex<Vec<JobId>>,
     rejections: AtomicUsize,
+    unrecorded_attempts: AtomicUsize,
 }
 
 impl FaultyStore {
@@ -47,6 +48,7 @@ impl FaultyStore {
             corrupt: AtomicBool::new(false),
             rejected_ends: Mutex::default(),
             rejections: AtomicUsize::new(0),
+            unrecorded_attempts: AtomicUsize::new(0),
         })
     }
 
@@ -86,6 +88,11 @@ impl FaultyStore {
             .lock()
             .expect("the lock is not poisoned")
             .push(id);
+    }
+
+    /// Makes the next records of attempts to send a webhook fail temporarily.
+    pub(crate) fn fail_attempt_records(&self, times: usize) {
+        self.unrecorded_attempts.store(times, Ordering::SeqCst);
     }
 
     /// Waits until the end of a job was rejected.
@@ -215,33 +222,46 @@ impl Store for FaultyStore {
         self.store.forget(over_before, limit).await
     }
 
-    async fn pending_messages(
-        &self,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<(u64, OutboxMessage)>, StoreError> {
-        self.store.pending_messages(after, limit).await
+    async fn take_messages(&self, request: TakeRequest) -> Result<TakenMessages, StoreError> {
+        self.store.take_messages(request).await
     }
 
-    async fn record_attempt(&self, id: &str, tried: SendOutcome) -> Result<(), StoreError> {
-        self.store.record_attempt(id, tried).await
+    async fn record_attempt(
+        &self,
+        id: &str,
+        holder: &str,
+        outcome: SendOutcome,
+    ) -> Result<(), StoreError> {
+        let fails = self
+            .unrecorded_attempts
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |times| {
+                times.checked_sub(1)
+            })
+            .is_ok();
+        if fails {
+            return Err(StoreError::Unavailable("fault set by the test".to_owned()));
+        }
+        self.store.record_attempt(id, holder, outcome).await
     }
 
-    async fn settled_messages(
-        &self,
-        account: Option<Account>,
-        job: Option<JobId>,
-        limit: usize,
-    ) -> Result<Vec<SettledMessage>, StoreError> {
-        self.store.settled_messages(account, job, limit).await
+    async fn release_message(&self, id: &str, holder: &str) -> Result<(), StoreError> {
+        self.store.release_message(id, holder).await
+    }
+
+    async fn messages(&self, filter: MessageFilter) -> Result<Vec<MessageSummary>, StoreError> {
+        self.store.messages(filter).await
+    }
+
+    async fn outbox_counts(&self) -> Result<OutboxCounts, StoreError> {
+        self.store.outbox_counts().await
     }
 
     async fn reopen_message(
         &self,
         id: &str,
         account: Option<Account>,
-        at: Timestamp,
+        window: Duration,
     ) -> Result<Reopened, StoreError> {
-        self.store.reopen_message(id, account, at).await
+        self.store.reopen_message(id, account, window).await
     }
 }

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use tidegate_core::Status;
+use tidegate_core::outbox::MessageFilter;
 use tidegate_core::store::Store;
 use tokio::task::JoinSet;
 
@@ -79,12 +80,16 @@ pub fn kill_in_the_middle(mut child: Command) -> Vec<(String, String)> {
 
 /// Everything acknowledged is stored, and only finished jobs have a message.
 pub async fn check(store: &dyn Store, acknowledged: &[(String, String)]) {
-    let messages = store.pending_messages(0, usize::MAX).await.unwrap();
+    let filter = MessageFilter {
+        limit: usize::MAX,
+        ..MessageFilter::default()
+    };
+    let messages = store.messages(filter).await.unwrap();
     for (what, name) in acknowledged {
         let stored = store.get(&ann(), &id(name)).await.unwrap();
         let stored =
             stored.unwrap_or_else(|| panic!("{what} of {name} was acknowledged and is lost"));
-        let has_message = messages.iter().any(|(_, message)| message.id == *name);
+        let has_message = messages.iter().any(|message| message.id == *name);
         assert_eq!(
             stored.status == Status::Succeeded,
             has_message,

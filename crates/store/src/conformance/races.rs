@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate_core::Status;
+use tidegate_core::outbox::MessageFilter;
 use tidegate_core::record::JobSpec;
 use tidegate_core::store::{Documents, Inserted, Store};
 use tokio::task::JoinSet;
@@ -60,12 +61,13 @@ pub async fn one_of_many_ends_succeeds(store: Arc<dyn Store>) {
         let stored = get(&*store, &name).await;
         assert_eq!(stored.completion, Some(completion(winner)));
         assert_eq!(stored.status == Status::Canceled, winner % 2 == 1);
-        let messages = store.pending_messages(0, 1000).await.unwrap();
-        let about: Vec<_> = messages
-            .iter()
-            .filter(|(_, message)| message.job == id(&name))
-            .map(|(_, message)| message.id.as_str())
-            .collect();
+        let about_it = MessageFilter {
+            job: Some(id(&name)),
+            limit: 1000,
+            ..MessageFilter::default()
+        };
+        let messages = store.messages(about_it).await.unwrap();
+        let about: Vec<_> = messages.iter().map(|message| message.id.as_str()).collect();
         assert_eq!(about, [format!("{round}-{winner}")]);
     }
 }

@@ -1,12 +1,16 @@
 //! Jobs, completions and messages for the cases.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::json;
+use tidegate_core::outbox::{
+    MessageClaim, MessageLimits, OutboxMessage, TakeRequest, TakenMessages,
+};
 use tidegate_core::record::{
-    Api, Completion, DeploymentRef, JobRecord, JobSpec, OutboxMessage, Target, WebhookSpec,
+    Api, Completion, DeploymentRef, JobRecord, JobSpec, Target, WebhookSpec,
 };
 use tidegate_core::remote::RemoteFacts;
 use tidegate_core::store::{JobFinish, JobQuery, Store};
@@ -134,19 +138,51 @@ pub fn finish(name: &str, attempt: u32, completed_at: i64) -> JobFinish {
     }
 }
 
-/// A message about a job of Ann.
-pub fn message(message_id: &str, name: &str, next_at: i64) -> OutboxMessage {
+/// A message about a job of Ann, with every field except the claim.
+pub fn message(message_id: &str, name: &str, created_at: i64) -> OutboxMessage {
     OutboxMessage {
         id: message_id.to_owned(),
         account: ann(),
         job: id(name),
         model: "ann/echo".to_owned(),
+        receiver: "example.com".to_owned(),
         hook: hook(),
         body: Bytes::from(format!(r#"{{"id":"{name}"}}"#)),
-        created_at: at(0),
+        created_at: at(created_at),
+        retry_until: Some(at(created_at + 1_000_000)),
         attempts: 0,
-        next_at: at(next_at),
+        claim: None,
     }
+}
+
+/// A claim that lasts longer than any test.
+pub fn claim(holder: &str) -> MessageClaim {
+    MessageClaim {
+        holder: holder.to_owned(),
+        lasts: Duration::from_secs(60 * 60),
+    }
+}
+
+/// No limit.
+pub const UNLIMITED: MessageLimits = MessageLimits {
+    messages: usize::MAX / 2,
+    bytes: usize::MAX,
+};
+
+/// A request for all messages that are due, with a claim of `holder`.
+pub fn all_due(holder: &str) -> TakeRequest {
+    TakeRequest {
+        claim: claim(holder),
+        ahead: Duration::ZERO,
+        total: UNLIMITED,
+        per_receiver: UNLIMITED,
+        skip: Vec::new(),
+    }
+}
+
+/// The ids of these messages.
+pub fn ids(taken: &TakenMessages) -> Vec<&str> {
+    taken.messages.iter().map(|message| &*message.id).collect()
 }
 
 /// The record of a job that was only inserted.

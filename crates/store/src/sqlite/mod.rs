@@ -19,6 +19,7 @@ mod jobs;
 mod list;
 mod open;
 mod outbox;
+mod outbox_take;
 mod port;
 mod reader_pool;
 mod rows;

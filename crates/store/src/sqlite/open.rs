@@ -14,7 +14,7 @@ use super::data_dir::LockedDataDir;
 use super::error::is_full;
 use super::reader_pool::ReaderPool;
 use super::writer::Writer;
-use super::{SqliteStore, schema};
+use super::{SqliteStore, outbox, schema};
 
 /// How long to wait for another program that has locked the database.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -134,6 +134,9 @@ impl SqliteStore {
         let mut conn = open_read_write(&file).map_err(sql)?;
         schema::migrate(&mut conn, &file)?;
         limit(&conn, options.max_size).map_err(sql)?;
+        if let Err(error) = outbox::release_all(&conn) {
+            tracing::warn!(%error, "failed to end the claims of the previous process, they end by themselves");
+        }
         let log_pages = count_log_pages(&mut conn).map_err(sql)?;
         let checkpointer = Checkpointer::start(open_read_write(&file).map_err(sql)?)
             .map_err(StoreOpenError::Thread)?;

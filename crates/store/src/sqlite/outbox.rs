@@ -1,20 +1,29 @@
 //! Outbox messages: the last webhook of each job, until it is delivered or given up, and for a
-//! while after that. The table is called `letters`.
+//! while after that. The table is called `letters`. Claiming messages is in `outbox_take.rs`.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, params};
-use tidegate_core::record::{OutboxMessage, SettledMessage, Settlement, WebhookSpec};
-use tidegate_core::store::{Reopened, SendOutcome};
+use rusqlite::types::ToSql;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use tidegate_core::outbox::{
+    MessageFilter, MessageState, MessageSummary, OutboxCounts, OutboxMessage, Reopened,
+    SendOutcome, Settlement,
+};
+use tidegate_core::record::WebhookSpec;
 use tidegate_core::{Account, JobId};
 
 use super::error::DbError;
-use super::{columns, jobs, rows};
+use super::{columns, jobs};
 
 pub(super) fn insert(conn: &Connection, message: &OutboxMessage) -> Result<(), DbError> {
     let mut statement = conn.prepare_cached(
-        "INSERT INTO letters (id, account, job, hook, created_at, attempts, next_at, model) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO letters (id, account, job, hook, created_at, attempts, next_at, model, receiver, retry_until, holder)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?;
+    let claim = message.claim.as_ref();
+    let next_at = after(claim.map_or(Duration::ZERO, |claim| claim.lasts));
     let number = statement.insert(params![
         message.id,
         columns::account_text(&message.account),
@@ -22,89 +31,139 @@ pub(super) fn insert(conn: &Connection, message: &OutboxMessage) -> Result<(), D
         columns::json_text(&message.hook)?,
         columns::micros(message.created_at),
         message.attempts,
-        columns::micros(message.next_at),
+        next_at,
         message.model,
+        message.receiver,
+        message.retry_until.map(columns::micros),
+        claim.map(|claim| claim.holder.as_str()),
     ])?;
     conn.prepare_cached("INSERT INTO bodies (number, body) VALUES (?, ?)")?
         .execute(params![number, &message.body[..]])?;
     Ok(())
 }
 
-pub(super) fn pending(
-    conn: &Connection,
-    after: u64,
-    limit: usize,
-) -> Result<Vec<(i64, OutboxMessage)>, DbError> {
-    let mut statement = conn.prepare_cached(
-        "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at, l.model, l.number
-         FROM letters l JOIN bodies b ON b.number = l.number
-         WHERE l.settled_at IS NULL AND l.number > ? ORDER BY l.number LIMIT ?",
-    )?;
-    let found = statement.query(params![jobs::number(after), jobs::count(limit)])?;
-    Ok(rows::take_up_to(
-        found,
-        limit,
-        |row| Ok((row.get(9)?, message(row)?)),
-        |(_, message)| message.body.len(),
-    )?
-    .0)
+/// The time after this duration from now, in microseconds.
+pub(super) fn after(duration: Duration) -> i64 {
+    let now = columns::micros(Timestamp::now());
+    now.saturating_add(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX))
 }
 
-fn message(row: &Row<'_>) -> Result<OutboxMessage, DbError> {
-    Ok(OutboxMessage {
+/// The message with this number, without its claim.
+pub(super) fn read(conn: &Connection, number: i64) -> Result<Option<OutboxMessage>, DbError> {
+    let mut statement = conn.prepare_cached(
+        "SELECT l.id, l.account, l.job, l.model, l.receiver, l.hook, b.body, l.created_at, l.retry_until, l.attempts
+         FROM letters l JOIN bodies b ON b.number = l.number WHERE l.number = ?",
+    )?;
+    let mut found = statement.query([number])?;
+    let Some(row) = found.next()? else {
+        return Ok(None);
+    };
+    Ok(Some(OutboxMessage {
         id: row.get(0)?,
         account: columns::account(&row.get::<_, String>(1)?)?,
         job: JobId::parse(&row.get::<_, String>(2)?).map_err(columns::corrupt)?,
-        hook: columns::json(&row.get::<_, String>(3)?)?,
-        body: Bytes::from(row.get::<_, Vec<u8>>(4)?),
-        created_at: columns::timestamp(row.get(5)?)?,
-        attempts: row.get(6)?,
-        next_at: columns::timestamp(row.get(7)?)?,
-        model: row.get(8)?,
-    })
+        model: row.get(3)?,
+        receiver: row.get(4)?,
+        hook: columns::json(&row.get::<_, String>(5)?)?,
+        body: Bytes::from(row.get::<_, Vec<u8>>(6)?),
+        created_at: columns::timestamp(row.get(7)?)?,
+        retry_until: row
+            .get::<_, Option<i64>>(8)?
+            .map(columns::timestamp)
+            .transpose()?,
+        attempts: row.get(9)?,
+        claim: None,
+    }))
 }
 
 pub(super) fn record_attempt(
     conn: &Connection,
     id: &str,
-    tried: &SendOutcome,
+    holder: &str,
+    outcome: &SendOutcome,
 ) -> Result<(), DbError> {
-    match tried {
-        SendOutcome::Retry(next) => conn
-            .prepare_cached("UPDATE letters SET attempts = attempts + 1, next_at = ? WHERE id = ? AND settled_at IS NULL")?
-            .execute(params![columns::micros(*next), id])?,
+    match outcome {
+        SendOutcome::Retry(pause) => conn
+            .prepare_cached(
+                "UPDATE letters SET attempts = attempts + 1, next_at = ?, holder = NULL
+                 WHERE id = ? AND settled_at IS NULL AND holder = ?",
+            )?
+            .execute(params![after(*pause), id, holder])?,
         SendOutcome::Settled(settled) => conn
-            .prepare_cached("UPDATE letters SET attempts = attempts + 1, settled_at = ?, given_up = ? WHERE id = ? AND settled_at IS NULL")?
-            .execute(params![columns::micros(settled.at), settled.given_up, id])?,
+            .prepare_cached(
+                "UPDATE letters SET attempts = attempts + 1, settled_at = ?1, given_up = ?2, holder = NULL
+                 WHERE id = ?3 AND settled_at IS NULL AND (?2 IS NULL OR holder = ?4)",
+            )?
+            .execute(params![
+                columns::micros(settled.at),
+                settled.given_up,
+                id,
+                holder
+            ])?,
     };
     Ok(())
 }
 
-pub(super) fn settled(
-    conn: &Connection,
-    account: Option<&Account>,
-    job: Option<&JobId>,
-    limit: usize,
-) -> Result<Vec<SettledMessage>, DbError> {
-    let mut statement = conn.prepare_cached(
-        "SELECT l.id, l.account, l.job, l.model, l.hook, l.created_at, l.attempts, l.settled_at, l.given_up FROM letters l
-         WHERE l.settled_at IS NOT NULL AND (?1 IS NULL OR l.account = ?1) AND (?2 IS NULL OR l.job = ?2)
-         ORDER BY l.settled_at DESC, l.number DESC LIMIT ?3",
-    )?;
-    let mut found = statement.query(params![
-        account.map(columns::account_text),
-        job.map(JobId::as_str),
-        jobs::count(limit)
-    ])?;
-    let mut messages = Vec::new();
-    while let Some(row) = found.next()? {
-        messages.push(settled_message(row)?);
-    }
-    Ok(messages)
+pub(super) fn release(conn: &Connection, id: &str, holder: &str) -> Result<(), DbError> {
+    conn.prepare_cached(
+        "UPDATE letters SET next_at = ?, holder = NULL WHERE id = ? AND holder = ?",
+    )?
+    .execute(params![after(Duration::ZERO), id, holder])?;
+    Ok(())
 }
 
-fn settled_message(row: &Row<'_>) -> Result<SettledMessage, DbError> {
-    Ok(SettledMessage {
+/// Ends all claims: their holders have exited, because this process has the lock of the folder.
+pub(super) fn release_all(conn: &Connection) -> rusqlite::Result<()> {
+    let sql = "UPDATE letters SET next_at = ?, holder = NULL WHERE holder IS NOT NULL";
+    conn.execute(sql, [after(Duration::ZERO)]).map(drop)
+}
+
+pub(super) fn list(
+    conn: &Connection,
+    filter: &MessageFilter,
+) -> Result<Vec<MessageSummary>, DbError> {
+    let mut summaries = Vec::new();
+    for rest in [
+        "l.settled_at IS NULL ORDER BY l.created_at DESC, l.number DESC",
+        "l.settled_at IS NOT NULL ORDER BY l.settled_at DESC, l.number DESC",
+    ] {
+        let account = filter.account.as_ref().map(columns::account_text);
+        let job = filter.job.as_ref().map(JobId::as_str);
+        let limit = jobs::count(filter.limit);
+        let mut values: Vec<&dyn ToSql> = Vec::new();
+        let mut conditions = String::new();
+        if let Some(account) = &account {
+            conditions += "l.account = ? AND ";
+            values.push(account);
+        }
+        if let Some(job) = &job {
+            conditions += "l.job = ? AND ";
+            values.push(job);
+        }
+        values.push(&limit);
+        let mut statement = conn.prepare_cached(&format!(
+            "SELECT l.id, l.account, l.job, l.model, l.hook, l.created_at, l.attempts, l.next_at, l.holder, l.settled_at, l.given_up
+             FROM letters l WHERE {conditions}{rest} LIMIT ?"
+        ))?;
+        let mut found = statement.query(&values[..])?;
+        while let Some(row) = found.next()? {
+            summaries.push(summary(row)?);
+        }
+    }
+    Ok(summaries)
+}
+
+fn summary(row: &Row<'_>) -> Result<MessageSummary, DbError> {
+    let (holder, settled_at) = (row.get::<_, Option<String>>(8)?, row.get(9)?);
+    let state = match (settled_at, holder) {
+        (Some(at), _) => MessageState::Settled(Settlement {
+            at: columns::timestamp(at)?,
+            given_up: row.get(10)?,
+        }),
+        (None, Some(_)) => MessageState::Claimed,
+        (None, None) => MessageState::Waiting(columns::timestamp(row.get(7)?)?),
+    };
+    Ok(MessageSummary {
         id: row.get(0)?,
         account: columns::account(&row.get::<_, String>(1)?)?,
         job: JobId::parse(&row.get::<_, String>(2)?).map_err(columns::corrupt)?,
@@ -112,39 +171,59 @@ fn settled_message(row: &Row<'_>) -> Result<SettledMessage, DbError> {
         url: columns::json::<WebhookSpec>(&row.get::<_, String>(4)?)?.url,
         created_at: columns::timestamp(row.get(5)?)?,
         attempts: row.get(6)?,
-        settled: Settlement {
-            at: columns::timestamp(row.get(7)?)?,
-            given_up: row.get(8)?,
-        },
+        state,
     })
+}
+
+pub(super) fn counts(conn: &Connection) -> Result<OutboxCounts, DbError> {
+    let pending: i64 = conn
+        .prepare_cached("SELECT count(*) FROM letters WHERE settled_at IS NULL")?
+        .query_row([], |row| row.get(0))?;
+    let mut statement = conn.prepare_cached(
+        "SELECT model, count(*) FROM letters WHERE settled_at IS NULL AND attempts > 0 GROUP BY model",
+    )?;
+    let retrying = statement
+        .query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))?
+        .map(|row| row.map(|(model, count)| (model, unsigned(count))))
+        .collect::<Result<_, _>>()?;
+    Ok(OutboxCounts {
+        pending: unsigned(pending),
+        retrying,
+    })
+}
+
+fn unsigned(count: i64) -> usize {
+    usize::try_from(count).unwrap_or_default()
 }
 
 pub(super) fn reopen(
     conn: &Connection,
     id: &str,
     account: Option<&Account>,
-    at: Timestamp,
+    window: Duration,
 ) -> Result<Reopened, DbError> {
     let mut statement = conn.prepare_cached(
-        "SELECT l.id, l.account, l.job, l.hook, b.body, l.created_at, l.attempts, l.next_at, l.model, l.settled_at
-         FROM letters l JOIN bodies b ON b.number = l.number WHERE l.id = ?1 AND (?2 IS NULL OR l.account = ?2)",
+        "SELECT settled_at IS NOT NULL, holder IS NOT NULL AND next_at > ?3 FROM letters
+         WHERE id = ?1 AND (?2 IS NULL OR account = ?2)",
     )?;
-    let mut found = statement.query(params![id, account.map(columns::account_text)])?;
-    let Some(row) = found.next()? else {
-        return Ok(Reopened::Unknown);
+    let now = after(Duration::ZERO);
+    let values = params![id, account.map(columns::account_text), now];
+    let found: Option<(bool, bool)> = statement
+        .query_row(values, |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    match found {
+        None => return Ok(Reopened::Unknown),
+        Some((false, true)) => return Ok(Reopened::Claimed),
+        Some((false, false)) => conn
+            .prepare_cached("UPDATE letters SET next_at = ?, holder = NULL WHERE id = ?")?
+            .execute(params![now, id])?,
+        Some((true, _)) => conn
+            .prepare_cached(
+                "UPDATE letters SET settled_at = NULL, given_up = NULL, next_at = ?, retry_until = ? WHERE id = ?",
+            )?
+            .execute(params![now, after(window), id])?,
     };
-    if row.get::<_, Option<i64>>(9)?.is_none() {
-        return Ok(Reopened::StillPending);
-    }
-    let message = OutboxMessage {
-        next_at: at,
-        ..message(row)?
-    };
-    let mut statement = conn.prepare_cached(
-        "UPDATE letters SET settled_at = NULL, given_up = NULL, next_at = ? WHERE id = ?",
-    )?;
-    statement.execute(params![columns::micros(at), id])?;
-    Ok(Reopened::Message(Box::new(message)))
+    Ok(Reopened::Due)
 }
 
 /// Deletes messages that were settled before a time.

@@ -1,16 +1,21 @@
 //! Implements the ports with calls of the writer and of the reader pool.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
-use tidegate_core::record::{JobRecord, JobSpec, JobSummary, OutboxMessage, SettledMessage};
+use tidegate_core::outbox::{
+    MessageFilter, MessageSummary, OutboxCounts, Reopened, SendOutcome, TakeRequest, TakenMessages,
+};
+use tidegate_core::record::{JobRecord, JobSpec, JobSummary};
 use tidegate_core::store::{
-    Documents, Inserted, JobFilter, JobFinish, JobQuery, Page, Reopened, SendOutcome, Store,
-    StoreError,
+    Documents, Inserted, JobFilter, JobFinish, JobQuery, Page, Store, StoreError,
 };
 use tidegate_core::{Account, JobId};
 
-use super::{SqliteStore, documents, jobs, list, outbox, summaries};
+use super::{SqliteStore, documents, jobs, list, outbox, outbox_take, summaries};
 
 /// Roughly how many bytes a change writes besides its payload.
 const OVERHEAD: usize = 512;
@@ -106,51 +111,74 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn pending_messages(
-        &self,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<(u64, OutboxMessage)>, StoreError> {
-        let found = self
+    async fn take_messages(&self, request: TakeRequest) -> Result<TakenMessages, StoreError> {
+        let request = Arc::new(request);
+        let chosen = Arc::clone(&request);
+        let due = self
             .readers
-            .read(move |conn| outbox::pending(conn, after, limit))
+            .read(move |conn| outbox_take::choose(conn, &chosen))
             .await?;
-        Ok(found
-            .into_iter()
-            .map(|(number, message)| (number.unsigned_abs(), message))
-            .collect())
+        let messages = if due.numbers.is_empty() {
+            Vec::new()
+        } else {
+            let (claimed, numbers) = (Arc::clone(&request), due.numbers);
+            let numbers = self
+                .writer
+                .change(OVERHEAD * numbers.len(), move |conn| {
+                    outbox_take::claim(conn, &claimed, &numbers)
+                })
+                .await?;
+            self.readers
+                .read(move |conn| outbox_take::read(conn, &request, &numbers))
+                .await?
+        };
+        Ok(TakenMessages {
+            messages,
+            next_due: due.next_due,
+        })
     }
 
-    async fn record_attempt(&self, id: &str, tried: SendOutcome) -> Result<(), StoreError> {
-        let id = id.to_owned();
+    async fn record_attempt(
+        &self,
+        id: &str,
+        holder: &str,
+        outcome: SendOutcome,
+    ) -> Result<(), StoreError> {
+        let (id, holder) = (id.to_owned(), holder.to_owned());
         self.writer
             .change(OVERHEAD, move |conn| {
-                outbox::record_attempt(conn, &id, &tried)
+                outbox::record_attempt(conn, &id, &holder, &outcome)
             })
             .await
     }
 
-    async fn settled_messages(
-        &self,
-        account: Option<Account>,
-        job: Option<JobId>,
-        limit: usize,
-    ) -> Result<Vec<SettledMessage>, StoreError> {
-        self.readers
-            .read(move |conn| outbox::settled(conn, account.as_ref(), job.as_ref(), limit))
+    async fn release_message(&self, id: &str, holder: &str) -> Result<(), StoreError> {
+        let (id, holder) = (id.to_owned(), holder.to_owned());
+        self.writer
+            .change(OVERHEAD, move |conn| outbox::release(conn, &id, &holder))
             .await
+    }
+
+    async fn messages(&self, filter: MessageFilter) -> Result<Vec<MessageSummary>, StoreError> {
+        self.readers
+            .read(move |conn| outbox::list(conn, &filter))
+            .await
+    }
+
+    async fn outbox_counts(&self) -> Result<OutboxCounts, StoreError> {
+        self.readers.read(outbox::counts).await
     }
 
     async fn reopen_message(
         &self,
         id: &str,
         account: Option<Account>,
-        at: Timestamp,
+        window: Duration,
     ) -> Result<Reopened, StoreError> {
         let id = id.to_owned();
         self.writer
             .change(OVERHEAD, move |conn| {
-                outbox::reopen(conn, &id, account.as_ref(), at)
+                outbox::reopen(conn, &id, account.as_ref(), window)
             })
             .await
     }

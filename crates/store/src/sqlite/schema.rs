@@ -18,6 +18,7 @@ const STEPS: &[&str] = &[
     include_str!("schema/3.sql"),
     include_str!("schema/4.sql"),
     include_str!("schema/5.sql"),
+    include_str!("schema/6.sql"),
 ];
 
 /// Migrates the database to the latest layout, one transaction per step.

@@ -4,9 +4,11 @@
 use bytes::Bytes;
 use rusqlite::Connection;
 use tempfile::TempDir;
+use tidegate_core::outbox::{MessageFilter, MessageState};
 use tidegate_core::record::{Api, DeploymentRef, JobRecord, WebhookSpec};
 use tidegate_core::store::{Documents, JobFilter, JobQuery, Store};
 use tidegate_core::{Account, JobId, JobKind, Status};
+use tidegate_store::conformance::samples::all_due;
 use tidegate_store::{SqliteOptions, SqliteStore};
 
 const DUMP: &str = include_str!("../data/previous_version/tidegate.sql");
@@ -186,30 +188,40 @@ async fn lists_and_summaries_have_every_job() {
 #[tokio::test]
 async fn pending_and_settled_webhooks_are_read() {
     let (_folder, store) = open();
-    let pending = store
-        .pending_messages(0, 100)
+    let taken = store
+        .take_messages(all_due("this test"))
         .await
         .expect("the fixture is valid");
-    let [(3, message)] = &pending[..] else {
-        panic!("{pending:?}")
+    let [message] = &taken.messages[..] else {
+        panic!("{taken:?}")
     };
     assert_eq!(
         (message.job.as_str(), message.attempts, &*message.model),
         ("cog-pending-webhook", 5, "ann/upgrade")
     );
+    assert_eq!(
+        (&*message.receiver, message.retry_until),
+        ("127.0.0.1:9", None)
+    );
     assert_eq!(message.hook, hook("/unavailable", None));
     assert!(message.body.starts_with(br#"{"id":"cog-pending-webhook","#));
 
-    let settled = store
-        .settled_messages(None, None, 100)
-        .await
-        .expect("the fixture is valid");
-    let seen: Vec<_> = settled
+    let filter = MessageFilter {
+        limit: 100,
+        ..MessageFilter::default()
+    };
+    let messages = store.messages(filter).await.expect("the fixture is valid");
+    let settled: Vec<_> = messages
         .iter()
-        .map(|message| (message.job.as_str(), message.settled.given_up.as_deref()))
+        .filter_map(|message| match &message.state {
+            MessageState::Settled(settled) => {
+                Some((message.job.as_str(), settled.given_up.as_deref()))
+            }
+            MessageState::Claimed | MessageState::Waiting(_) => None,
+        })
         .collect();
     assert_eq!(
-        seen,
+        settled,
         [
             ("cog-failed", Some("the receiver says that it is gone")),
             ("cog-succeeded", None)

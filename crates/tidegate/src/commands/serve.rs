@@ -106,6 +106,7 @@ async fn load_models(
     let replicate = ReplicateSetup::open(args, data.as_ref()).await?;
     let store = data.map(|data| data.store);
     let webhook_secrets = server.webhook_secrets.clone();
+    replicate.load_webhook_secret(&webhook_secrets).await?;
     let config = model_config(args, webhook_secrets, &replicate, store.clone())?;
     let factory = ModelFactory::new(&args.model, env, config)?;
     let models = ModelRegistry::new(factory.lookup_service()?);
@@ -319,8 +320,7 @@ async fn routes(
     let models = served.models.clone();
     let replicate = served
         .replicate
-        .config(args, &server.url, server.webhook_secrets.clone())
-        .await?;
+        .config(args, &server.url, server.webhook_secrets.clone())?;
     let cog = cog_config(args, env, replicate.cross_api());
     let replicate_routes = replicate::routes(models.clone(), replicate);
     let (Some(source), Some(model)) = (&served.single, models.all().pop()) else {

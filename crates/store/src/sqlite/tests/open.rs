@@ -7,6 +7,7 @@ use std::path::Path;
 use rusqlite::Connection;
 use tempfile::TempDir;
 use tidegate_core::chain;
+use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::store::Store;
 
 use super::super::schema::{migrate, migrate_by};
@@ -78,6 +79,67 @@ async fn data_is_there_after_reopening() {
     );
 }
 
+#[tokio::test]
+async fn claims_of_the_previous_process_end() {
+    let (folder, store) = fresh();
+    store.insert(spec("a")).await.unwrap();
+    let mut end = finish("a", 0, 1);
+    end.message = Some(OutboxMessage {
+        claim: Some(claim("the previous process")),
+        ..message("msg_1", "a", 1)
+    });
+    store.finish(end).await.unwrap();
+    drop(store);
+
+    let store = open(folder.path()).unwrap();
+    let taken = store.take_messages(all_due("this process")).await.unwrap();
+    assert_eq!(ids(&taken), ["msg_1"]);
+}
+
+#[test]
+fn receivers_of_older_messages_are_read_from_their_webhooks() {
+    let (folder, store) = fresh();
+    drop(store);
+    let file = folder.path().join("tidegate.db");
+    let mut conn = Connection::open(&file).unwrap();
+    for index in ["letters_due", "letters_claimed", "letters_retrying"] {
+        conn.execute_batch(&format!("DROP INDEX {index}")).unwrap();
+    }
+    for column in ["receiver", "retry_until", "holder"] {
+        conn.execute_batch(&format!("ALTER TABLE letters DROP COLUMN {column}"))
+            .unwrap();
+    }
+    conn.execute_batch("CREATE INDEX letters_next ON letters (next_at) WHERE settled_at IS NULL")
+        .unwrap();
+    conn.pragma_update(None, "user_version", 5).unwrap();
+    let hooks = [
+        (
+            r#"{"url":"https://example.com/a/b?c=//d@e"}"#,
+            "example.com",
+        ),
+        (r#"{"url":"http://me:secret@[::1]:8080/"}"#, "[::1]:8080"),
+        (r#"{"url":"http://example.com"}"#, "example.com"),
+        ("{}", ""),
+        ("nonsense", ""),
+    ];
+    for (number, (hook, _)) in hooks.iter().enumerate() {
+        let sql = "INSERT INTO letters (id, account, job, hook, created_at, attempts, next_at) VALUES (?, '', 'a', ?, 0, 0, 0)";
+        conn.execute(sql, (number.to_string(), hook)).unwrap();
+    }
+
+    migrate(&mut conn, &file).unwrap();
+
+    let mut statement = conn
+        .prepare("SELECT receiver FROM letters ORDER BY number")
+        .unwrap();
+    let receivers: Vec<String> = statement
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    assert_eq!(receivers, hooks.map(|(_, receiver)| receiver));
+}
+
 #[test]
 fn a_folder_that_cannot_be_written_is_named() {
     let parent = TempDir::new().unwrap();
@@ -138,7 +200,7 @@ fn a_newer_layout_is_refused_with_both_numbers() {
 
     let refused = open(folder.path()).unwrap_err().to_string();
     assert!(
-        refused.contains("layout 99") && refused.contains("up to 5"),
+        refused.contains("layout 99") && refused.contains("up to 6"),
         "{refused}"
     );
 }

@@ -4,6 +4,7 @@ use rusqlite::Connection;
 use tidegate_core::store::{Store, StoreError};
 
 use super::super::list::{ANY_NEWER, ANY_OLDER, NEWER, OLDER};
+use super::super::outbox_take::{FIRST_RECEIVER, NEXT_RECEIVER, UNCLAIMED};
 use super::fresh;
 use crate::conformance::samples::*;
 
@@ -30,6 +31,24 @@ async fn lists_use_the_index_from_their_position() {
             .contains("INDEX jobs_listed (account=? AND kind=? AND created_at>? AND created_at<?)");
         assert!(
             bounded && !plan.contains("TEMP B-TREE") && !plan.contains("SCAN"),
+            "{sql}\n{plan}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn due_messages_are_found_with_the_index() {
+    let (_folder, store) = fresh();
+    let plans = store
+        .readers
+        .read(|conn| {
+            Ok([FIRST_RECEIVER, NEXT_RECEIVER, UNCLAIMED].map(|sql| (sql, plan(conn, sql))))
+        })
+        .await
+        .unwrap();
+    for (sql, plan) in plans {
+        assert!(
+            plan.contains("INDEX letters_due") && !plan.contains("TEMP B-TREE"),
             "{sql}\n{plan}"
         );
     }
