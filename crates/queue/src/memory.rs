@@ -26,7 +26,7 @@ pub struct MemoryQueue {
 struct QueueSet {
     queues: HashMap<QueueName, ModelQueue>,
     /// Entries by deadline, on the monotonic clock; entries with the same deadline by their number.
-    deadlines: BTreeMap<(Instant, u64), (QueueName, QueueEntry)>,
+    deadlines: BTreeMap<(Instant, u64), QueueName>,
     /// The last number that was given to an entry or to a lease.
     last_number: u64,
 }
@@ -44,7 +44,7 @@ impl QueueSet {
     fn push(&mut self, name: &QueueName, entry: QueueEntry) {
         let number = self.next_number();
         let due = entry.deadline.map(to_monotonic);
-        let deadline = due.map(|due| ((due, number), (name.clone(), entry.clone())));
+        let deadline = due.map(|due| ((due, number), name.clone()));
         if self.queue(name).push(number, entry, due) {
             self.deadlines.extend(deadline);
         }
@@ -197,11 +197,14 @@ impl Queue for MemoryQueue {
     async fn overdue(&self, now: Timestamp) -> Result<Vec<(QueueName, QueueEntry)>, QueueError> {
         Ok(self.with(|queues| {
             let later = queues.deadlines.split_off(&(to_monotonic(now), u64::MAX));
-            let overdue: Vec<_> = std::mem::replace(&mut queues.deadlines, later)
-                .into_values()
-                .collect();
-            for (name, entry) in &overdue {
-                queues.queue(name).remove(&entry.account, &entry.id);
+            let passed = std::mem::replace(&mut queues.deadlines, later);
+            let mut overdue = Vec::with_capacity(passed.len());
+            for ((_, number), name) in passed {
+                let queue = queues.queue(&name);
+                if let Some(entry) = queue.entry(number) {
+                    queue.remove(&entry.account, &entry.id);
+                    overdue.push((name, entry));
+                }
             }
             overdue
         }))
@@ -259,18 +262,14 @@ impl Queue for MemoryQueue {
         limit: usize,
     ) -> Result<Vec<(QueueName, QueueEntry)>, QueueError> {
         Ok(self.with(|queues| {
-            let mut old: Vec<_> = Vec::new();
+            let mut old: Vec<(u64, &QueueName, &ModelQueue)> = Vec::new();
             for (name, queue) in &queues.queues {
-                old.extend(
-                    queue
-                        .older_than(before)
-                        .map(|(number, entry)| (number, name.clone(), entry.clone())),
-                );
+                old.extend(queue.older_than(before).map(|number| (number, name, queue)));
             }
-            old.sort_by_key(|(number, ..)| *number);
+            old.sort_unstable_by_key(|(number, ..)| *number);
             old.into_iter()
                 .take(limit)
-                .map(|(_, name, entry)| (name, entry))
+                .filter_map(|(number, name, queue)| Some((name.clone(), queue.entry(number)?)))
                 .collect()
         }))
     }

@@ -20,7 +20,7 @@ pub(super) struct ModelQueue {
     /// The waiting entries, and removed ones that were not collected yet.
     order: FairQueue<OrderKey>,
     /// All entries, waiting or taken, by their number. Removed entries are absent.
-    entries: HashMap<u64, StoredEntry>,
+    entries: HashMap<u64, Box<StoredEntry>>,
     numbers: HashMap<(Account, JobId), u64>,
     /// The leases on taken entries, by lease number.
     leases: HashMap<u64, EntryLease>,
@@ -50,13 +50,34 @@ impl HasOwner for OrderKey {
     }
 }
 
+/// An entry. There may be a million, so it is small: what few entries have is in a box.
 struct StoredEntry {
-    entry: QueueEntry,
-    since: Timestamp,
-    /// The deadline on the monotonic clock.
-    due: Option<Instant>,
+    account: Account,
+    id: JobId,
+    /// When it was pushed, in microseconds since 1970.
+    since: i64,
+    deadline: Option<Box<EntryDeadline>>,
     /// The same job, pushed again while this entry was taken.
-    pushed_again: Option<QueueEntry>,
+    pushed_again: Option<Box<QueueEntry>>,
+    priority: Priority,
+}
+
+/// The deadline of an entry.
+struct EntryDeadline {
+    at: Timestamp,
+    /// The same on the monotonic clock.
+    due: Instant,
+}
+
+impl StoredEntry {
+    fn to_entry(&self) -> QueueEntry {
+        QueueEntry {
+            account: self.account.clone(),
+            id: self.id.clone(),
+            priority: self.priority,
+            deadline: self.deadline.as_ref().map(|deadline| deadline.at),
+        }
+    }
 }
 
 /// An entry that was removed.
@@ -91,7 +112,7 @@ impl ModelQueue {
             if self.leases.values().any(|lease| lease.number == *number)
                 && let Some(stored) = self.entries.get_mut(number)
             {
-                stored.pushed_again = Some(entry);
+                stored.pushed_again = Some(Box::new(entry));
             }
             return false;
         }
@@ -101,15 +122,19 @@ impl ModelQueue {
             number,
             priority: entry.priority,
         });
-        self.entries.insert(
-            number,
-            StoredEntry {
-                entry,
-                since: Timestamp::now(),
-                due,
-                pushed_again: None,
-            },
-        );
+        let deadline = entry
+            .deadline
+            .zip(due)
+            .map(|(at, due)| Box::new(EntryDeadline { at, due }));
+        let stored = StoredEntry {
+            account: entry.account,
+            id: entry.id,
+            since: Timestamp::now().as_microsecond(),
+            deadline,
+            pushed_again: None,
+            priority: entry.priority,
+        };
+        self.entries.insert(number, Box::new(stored));
         self.pushed.notify_waiters();
         true
     }
@@ -121,7 +146,12 @@ impl ModelQueue {
             .order
             .pop_where(|key| entries.contains_key(&key.number))?;
         self.leases.insert(lease, EntryLease::new(number));
-        Some(self.entries.get(&number)?.entry.clone())
+        self.entry(number)
+    }
+
+    /// The entry with this number, waiting or taken.
+    pub(super) fn entry(&self, number: u64) -> Option<QueueEntry> {
+        Some(self.entries.get(&number)?.to_entry())
     }
 
     pub(super) fn renew(&mut self, lease: u64) {
@@ -141,18 +171,13 @@ impl ModelQueue {
         let Some(EntryLease { number, .. }) = self.leases.remove(&lease) else {
             return;
         };
-        if let Some(StoredEntry {
-            entry,
-            pushed_again,
-            ..
-        }) = self.entries.get_mut(&number)
-        {
+        if let Some(stored) = self.entries.get_mut(&number) {
             // The entry waits again, so the second push has nothing left to do.
-            *pushed_again = None;
+            stored.pushed_again = None;
             self.order.push(OrderKey {
-                account: entry.account.clone(),
+                account: stored.account.clone(),
                 number,
-                priority: entry.priority,
+                priority: stored.priority,
             });
             self.pushed.notify_waiters();
         }
@@ -169,16 +194,17 @@ impl ModelQueue {
 
     fn remove_number(&mut self, number: u64) -> Option<RemovedEntry> {
         let StoredEntry {
-            entry,
-            due,
+            account,
+            id,
+            deadline,
             pushed_again,
             ..
-        } = self.entries.remove(&number)?;
-        self.numbers.remove(&(entry.account, entry.id));
+        } = *self.entries.remove(&number)?;
+        self.numbers.remove(&(account, id));
         Some(RemovedEntry {
             number,
-            due,
-            pushed_again,
+            due: deadline.map(|deadline| deadline.due),
+            pushed_again: pushed_again.map(|entry| *entry),
         })
     }
 
@@ -195,7 +221,7 @@ impl ModelQueue {
     /// Transfers an entry from one lease to another.
     pub(super) fn transfer(&mut self, from: u64, to: u64) -> Option<QueueEntry> {
         let EntryLease { number, .. } = self.leases.remove(&from)?;
-        let entry = self.entries.get(&number)?.entry.clone();
+        let entry = self.entry(number)?;
         self.leases.insert(to, EntryLease::new(number));
         Some(entry)
     }
@@ -209,12 +235,13 @@ impl ModelQueue {
         before - self.order.len()
     }
 
-    /// The entries that were pushed before this time.
-    pub(super) fn older_than(&self, before: Timestamp) -> impl Iterator<Item = (u64, &QueueEntry)> {
+    /// The numbers of the entries that were pushed before this time.
+    pub(super) fn older_than(&self, before: Timestamp) -> impl Iterator<Item = u64> {
+        let before = before.as_microsecond();
         self.entries
             .iter()
             .filter(move |(_, stored)| stored.since < before)
-            .map(|(number, stored)| (*number, &stored.entry))
+            .map(|(number, _)| *number)
     }
 
     /// Whether the queue is empty and no consumer waits for an entry.
