@@ -1,15 +1,15 @@
 //! Read access for operators and APIs: metrics, the queue, the model's processes, and lookups of
 //! jobs. Nothing here changes a job.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use tidegate_core::health::HealthReport;
 use tidegate_core::pool_status::PoolStatus;
-use tidegate_core::record::{Api, JobSummary};
+use tidegate_core::record::{Api, JobSummary, Target};
 use tidegate_core::store::{JobFilter, StoreError};
-use tidegate_core::{Account, JobId, Refusal, chain};
+use tidegate_core::{Account, JobId, Refusal, Status, chain};
 
 use crate::job::Job;
 use crate::job_service::JobService;
@@ -80,13 +80,21 @@ impl JobService {
 
     /// The matching jobs in memory: all that have not ended, and some that have.
     pub fn list_in_memory(&self, filter: &JobFilter) -> Vec<JobSummary> {
-        self.shared()
-            .registry
-            .all()
+        let registered = self.shared().registry.all();
+        let registered: Vec<JobSummary> = registered.iter().map(|job| job.summary()).collect();
+        let keys: HashSet<(&Account, &JobId)> = registered
             .iter()
-            .map(|job| job.summary())
-            .filter(|summary| filter.matches(summary))
-            .collect()
+            .map(|summary| (&summary.account, &summary.id))
+            .collect();
+        // A job that starts may be in both.
+        let in_store = self
+            .shared()
+            .waiting_jobs
+            .stored_summaries(|account, id, target| {
+                matches_waiting(filter, account, id, target) && !keys.contains(&(account, id))
+            });
+        let matching = registered.iter().filter(|summary| filter.matches(summary));
+        matching.cloned().chain(in_store).collect()
     }
 
     /// The matching jobs in the store, newest first. All models of a server share one store.
@@ -97,9 +105,25 @@ impl JobService {
         }
     }
 
-    /// A job in memory, ended or not. Its input may be only in the store.
+    /// A job in memory, ended or not. Its input may be only in the store; so may be all of a waiting job
+    /// that no client follows, which is not found.
     pub fn get_in_memory(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
-        self.shared().registry.get(account, id)
+        let shared = self.shared();
+        let known = || {
+            shared
+                .waiting_jobs
+                .known_handle(&(account.clone(), id.clone()))
+        };
+        shared.registry.get(account, id).or_else(known)
+    }
+
+    /// Whether a job waits, in memory or in the store.
+    pub fn is_waiting(&self, account: &Account, id: &JobId) -> bool {
+        let shared = self.shared();
+        match shared.registry.get(account, id) {
+            Some(job) => job.status() == Status::Queued,
+            None => shared.waiting_jobs.has(&(account.clone(), id.clone())),
+        }
     }
 
     /// Whether an account has an unfinished job with this id at this model. Looks at all unfinished
@@ -118,11 +142,25 @@ impl JobService {
             return Some(self.with_input(job).await);
         }
         match self.store()?.get(account, id).await {
-            Ok(record) => record.map(|record| Arc::new(Job::restored(record))),
+            Ok(record) => Some(self.job_of_record(record?).await),
             Err(error) => {
                 tracing::error!(job = %id, error = %chain(&error), "failed to look up job");
                 None
             }
         }
     }
+}
+
+/// Whether the filter matches a waiting job.
+fn matches_waiting(filter: &JobFilter, account: &Account, id: &JobId, target: &Target) -> bool {
+    filter
+        .account
+        .as_ref()
+        .is_none_or(|wanted| wanted == account)
+        && filter.id.as_ref().is_none_or(|wanted| wanted == id)
+        && filter
+            .model
+            .as_ref()
+            .is_none_or(|wanted| *wanted == target.model)
+        && (filter.statuses.is_empty() || filter.statuses.contains(&Status::Queued))
 }

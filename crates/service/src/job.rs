@@ -28,6 +28,7 @@ use crate::snapshot::{OutputDelta, ReadPosition, Snapshot};
 use crate::stream::{History, MAX_READERS, StreamBatch, StreamEvent, StreamReader, StreamRefusal};
 use output_events::EventPositions;
 
+pub(crate) use input::WeakJob;
 pub(crate) use transitions::JobEnd;
 
 /// The most bytes of logs that are kept per job. A notice marks where the logs were truncated.
@@ -196,6 +197,11 @@ impl Job {
     /// The model and version that run it.
     pub(crate) fn target(&self) -> &Target {
         &self.inner.target
+    }
+
+    /// The same, to share it.
+    pub(crate) fn shared_target(&self) -> Arc<Target> {
+        Arc::clone(&self.inner.target)
     }
 
     /// The API that accepted the job.

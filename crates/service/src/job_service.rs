@@ -14,7 +14,7 @@ use tidegate_core::health::{Health, HealthReport};
 use tidegate_core::planted;
 use tidegate_core::port::Executor;
 use tidegate_core::queue::QueueName;
-use tidegate_core::record::{DeploymentRef, JobRecord, Target};
+use tidegate_core::record::{DeploymentRef, JobSpec, Target};
 use tidegate_core::store::{JobQuery, Page, Store, StoreError};
 use tidegate_core::{Account, JobId, Refusal, chain};
 use tidegate_net::Url;
@@ -32,6 +32,7 @@ use crate::models::trained::VersionMaker;
 use crate::registry::{Registry, Retention};
 use crate::run::recorder::BeginWrite;
 use crate::waiting::claims::ActiveClaims;
+use crate::waiting::loading::Loading;
 use crate::waiting::waiting_jobs::WaitingJobs;
 use crate::webhook::{DeliveryLog, Outbox, RetryBuffer, RetryBufferLimits, SenderDeps};
 
@@ -59,6 +60,7 @@ pub(crate) struct Shared {
     pub(crate) settings: JobSettings,
     pub(crate) registry: Registry,
     pub(crate) waiting_jobs: WaitingJobs,
+    pub(crate) loading: Loading,
     pub(crate) claims: Arc<ActiveClaims>,
     /// Makes versions from the output of trainings; set once, when the server starts.
     pub(crate) version_maker: OnceLock<Weak<dyn VersionMaker>>,
@@ -148,6 +150,7 @@ impl JobService {
             settings: config.jobs,
             registry: Registry::new(retention),
             waiting_jobs: WaitingJobs::new(config.waiting_memory),
+            loading: Loading::default(),
             claims: Arc::default(),
             version_maker: OnceLock::new(),
             closing,
@@ -242,9 +245,7 @@ impl JobService {
             return Some(self.with_input(job).await);
         }
         match self.store()?.get(account, id).await {
-            Ok(record) => record
-                .filter(|record| record.status.is_terminal())
-                .map(|record| Arc::new(Job::restored(record))),
+            Ok(record) => self.ended_or_followed(&record?).await,
             Err(error) => {
                 tracing::error!(job = %id, error = %chain(&error), "failed to read job");
                 None
@@ -266,17 +267,16 @@ impl JobService {
             next,
             previous,
         } = store.list(query).await?;
-        let live = |record: JobRecord| match self
-            .shared()
-            .registry
-            .get(&record.spec.account, &record.spec.id)
-        {
-            Some(known) if known.input().is_none() => Arc::new(known.with_input(record.spec.input)),
-            Some(known) => known,
-            None => Arc::new(Job::restored(record)),
-        };
+        let mut jobs = Vec::with_capacity(items.len());
+        for record in items {
+            let JobSpec { account, id, .. } = &record.spec;
+            jobs.push(match self.shared().registry.get(account, id) {
+                Some(known) => known,
+                None => self.job_of_record(record).await,
+            });
+        }
         Ok(Page {
-            items: items.into_iter().map(live).collect(),
+            items: jobs,
             next,
             previous,
         })
@@ -285,7 +285,10 @@ impl JobService {
     /// Cancels a job of this account and records the cancel, so that the next server process does not
     /// run the job again. Returns whether the job was running.
     pub async fn cancel(&self, account: &Account, id: &JobId) -> bool {
-        let running = self.request_stop(account, id);
+        let Some(job) = self.get(account, id).await else {
+            return false;
+        };
+        let running = self.stop(&job);
         planted!(ForgottenCancel, return running);
         if running
             && let Some(store) = self.store()
@@ -298,14 +301,18 @@ impl JobService {
 
     /// Asks a job of this account to stop, without recording it. Returns whether the job was running.
     pub fn request_stop(&self, account: &Account, id: &JobId) -> bool {
-        let Some(job) = self.shared().registry.get(account, id) else {
-            return false;
-        };
+        let job = self.shared().registry.get(account, id);
+        job.is_some_and(|job| self.stop(&job))
+    }
+
+    fn stop(&self, job: &Arc<Job>) -> bool {
         planted!(DeafCancel, return !job.status().is_terminal());
         let running = job.cancel();
         if running {
-            audit::canceled(&job);
-            self.wake(&job);
+            audit::canceled(job);
+            // A job that is about to start gets to know.
+            self.shared().waiting_jobs.keep_handle(job);
+            self.wake(job);
         }
         running
     }
@@ -327,7 +334,7 @@ impl JobService {
     }
 
     /// Whether a job of this account that names this deployment has not ended.
-    pub fn is_in_use(&self, account: &Account, deployment: &str) -> bool {
+    pub async fn is_in_use(&self, account: &Account, deployment: &str) -> bool {
         let names_it = |job: &Arc<Job>| {
             job.account() == account
                 && job
@@ -336,7 +343,14 @@ impl JobService {
                     .as_ref()
                     .is_some_and(|named| named.deployment == deployment)
         };
-        self.shared().registry.running().iter().any(names_it)
+        let is_stored = |owner: &Account, _: &JobId, target: &Target| {
+            let named = target.deployment.as_ref();
+            owner == account && named.is_some_and(|named| named.deployment == deployment)
+        };
+        self.loaded().await;
+        let shared = self.shared();
+        shared.registry.running().iter().any(names_it)
+            || !shared.waiting_jobs.stored_summaries(is_stored).is_empty()
     }
 
     /// The latest webhook deliveries.

@@ -48,6 +48,7 @@ pub use run::Resumed;
 pub use snapshot::{OutputDelta, OutputEvent, OutputEvents, ReadPosition, Snapshot, TerminalState};
 pub use stream::{StreamBatch, StreamEvent, StreamReader, StreamRefusal};
 pub use submit::{OnDuplicateId, ResponseMode, Submission, Submitted, Ticket};
+pub use waiting::loading::ServiceLookup;
 pub use webhook::{
     Attempt, DeliveryLog, DeliveryRecord, DeliveryState, EventFilter, ReplayError, SecretError,
     Webhook, WebhookEvent, WebhookRenderer, WebhookSecrets,

@@ -94,6 +94,11 @@ impl Registry {
         })
     }
 
+    /// Adds a job that exists already. It replaces a job with its id, which the store does not accept.
+    pub(crate) fn put(&self, job: Arc<Job>) {
+        self.with(|inner| inner.jobs.insert(key_of(&job), job));
+    }
+
     /// Replaces the handle of a job by one with or without its input.
     pub(crate) fn update(&self, job: &Arc<Job>) {
         self.with(|inner| {

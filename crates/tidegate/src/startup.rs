@@ -246,6 +246,7 @@ pub(crate) async fn resume_jobs(models: &ModelRegistry) -> anyhow::Result<Resume
             resumed.queued,
             resumed.failed,
             resumed.messages,
+            resumed.is_loading,
             "resumed jobs of the previous run"
         );
     }

@@ -15,6 +15,16 @@ impl Job {
         self.with(|state| state.counted_in = Some(Arc::clone(open_jobs)));
     }
 
+    /// The caller counts the job from now on.
+    pub(crate) fn hand_over_count(&self) {
+        self.with(|state| state.counted_in = None);
+    }
+
+    /// The job, which the caller has counted as waiting, counts itself from now on.
+    pub(crate) fn take_over_count(&self, open_jobs: &Arc<OpenJobs>) {
+        self.with(|state| state.counted_in = Some(Arc::clone(open_jobs)));
+    }
+
     /// Stops counting a job that this server does not run.
     pub(crate) fn stop_counting(&self) {
         self.with(|state| state.stop_counting(&self.inner.account, self.inner.created_at));

@@ -281,10 +281,9 @@ impl ModelRegistry {
 
     /// Resumes the jobs of the previous run. Call it once, after the models were added.
     pub async fn resume(&self) -> Result<Resumed, StoreError> {
-        self.inner
-            .lookup
-            .resume(&|target| self.service_for_resumed_job(target))
-            .await
+        let models = self.clone();
+        let service_of = move |target: &Target| models.service_for_resumed_job(target);
+        self.inner.lookup.resume(Arc::new(service_of)).await
     }
 
     /// The job service that runs a stored job. If the server has only one model, that model runs

@@ -3,6 +3,7 @@
 
 pub(crate) mod deadlines;
 pub(crate) mod finish;
+pub(crate) mod load_open_jobs;
 pub(crate) mod recorder;
 mod resume;
 mod retention;

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use tidegate_core::planted;
 use tidegate_core::policy::QueueingPolicy;
 use tidegate_core::port::WaitPolicy;
-use tidegate_core::record::{Api, JobRecord, JobSpec, Target, WebhookSpec};
+use tidegate_core::record::{Api, JobRecord, JobSpec, WebhookSpec};
 use tidegate_core::store::{Store, StoreError};
 
 use super::finish::{EndedJob, TerminalWebhook};
+use super::load_open_jobs::JoinQueue;
 use super::recorder::{Caller, OnStoreError};
 use super::retention::{RetentionSweep, RetentionTarget};
 use crate::config::OnLost;
@@ -21,15 +21,8 @@ use crate::job::{Job, NewJob};
 use crate::job_service::JobService;
 use crate::snapshot::TerminalState;
 use crate::submit::{OnDuplicateId, PreparedJob, ResponseMode};
-use crate::waiting::waiting_jobs::FromPreviousRun;
+use crate::waiting::loading::ServiceLookup;
 use crate::webhook::{OutboxPoller, Webhook, WebhookRenderer};
-
-/// How many records are read at once.
-const BATCH: usize = 500;
-
-/// Why a job failed that was running when the server died.
-const LOST: &str =
-    "the server was stopped while the model ran the job, and does not run it again (--on-lost)";
 
 /// What was resumed.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -40,51 +33,24 @@ pub struct Resumed {
     pub failed: usize,
     /// Webhooks that are not delivered yet.
     pub messages: usize,
+    /// Whether there are more jobs, which are being loaded in the background.
+    pub is_loading: bool,
 }
-
-/// Finds the service of the model that runs a recorded job.
-type ServiceLookup<'a> = &'a (dyn Fn(&Target) -> Option<JobService> + Send + Sync);
 
 impl JobService {
     /// Resumes what the store holds, each job at the service of its model. Called once, before the
-    /// server accepts requests.
-    pub async fn resume(&self, service_of: ServiceLookup<'_>) -> Result<Resumed, StoreError> {
+    /// server accepts requests; when there are many jobs, most are loaded after it returns.
+    pub async fn resume(&self, service_of: ServiceLookup) -> Result<Resumed, StoreError> {
         let Some(store) = self.store().cloned() else {
             return Ok(Resumed::default());
         };
         self.spawn_retention(&store);
-        let mut resumed = Resumed {
-            messages: self.start_outbox(&*store).await?,
-            ..Resumed::default()
-        };
-        let mut after = 0;
-        loop {
-            let batch = store.open(after, BATCH).await?;
-            let Some((last, _)) = batch.last() else {
-                return Ok(resumed);
-            };
-            after = *last;
-            planted!(MixedQueue, let batch = batch.into_iter().rev().collect::<Vec<_>>());
-            for (_, record) in batch {
-                let service = service_of(&record.spec.target);
-                let terminal = match &service {
-                    _ if record.cancel_requested => TerminalState::Canceled,
-                    Some(service) if self.may_run_again(&record) => {
-                        resumed.queued += 1;
-                        service.run_again(&store, record).await;
-                        continue;
-                    }
-                    Some(_) => TerminalState::Failed(LOST.to_owned()),
-                    None => TerminalState::Failed(format!(
-                        "the server was stopped, and the model `{}` is no longer served",
-                        record.spec.target.model
-                    )),
-                };
-                resumed.failed += 1;
-                let service = service.as_ref().unwrap_or(self);
-                service.end_recorded(&store, record, terminal).await?;
-            }
-        }
+        let messages = self.start_outbox(&*store).await?;
+        let resumed = self.load_open_jobs(store, service_of).await?;
+        Ok(Resumed {
+            messages,
+            ..resumed
+        })
     }
 
     /// Starts to send the webhooks that are not delivered yet; returns how many there are.
@@ -129,47 +95,41 @@ impl JobService {
     }
 
     /// Queues a recorded job for the model again.
-    pub(crate) async fn run_again(&self, store: &Arc<dyn Store>, record: JobRecord) {
-        let JobRecord {
-            spec,
-            attempt,
-            started_at,
-            ..
-        } = record;
-        let Some(prepared) = self.prepare_recorded(spec, started_at) else {
-            return;
-        };
-        let recorded = Some((Arc::clone(store), attempt));
-        let job = &prepared.job;
-        let at_model = match job.policies().queueing {
+    pub(crate) async fn run_again(
+        &self,
+        store: &Arc<dyn Store>,
+        record: JobRecord,
+        join: JoinQueue,
+    ) {
+        let at_model = match record.spec.policies.queueing {
             // Callers wait at the model itself, so the job keeps its place in their order.
             QueueingPolicy::AtModel => self
                 .model
                 .executor
-                .admit(job.account(), WaitPolicy::Unbounded)
+                .admit(&record.spec.account, WaitPolicy::Unbounded)
                 .ok(),
             QueueingPolicy::Queue => None,
         };
-        match at_model {
-            Some(admitted) => {
-                let tracker = self.tracker(prepared, recorded, None);
-                self.model.tasks.spawn(tracker.run(admitted));
-            }
-            None => {
-                let memory = &self.shared().waiting_jobs.memory;
-                let location = memory.reserve_recorded(prepared.checked.weight());
-                self.enqueue(prepared, location, recorded).await;
-            }
+        let Some(admitted) = at_model else {
+            return self.enqueue_recorded(&record, join).await;
+        };
+        let job = Arc::new(self.job_of_spec(&record.spec));
+        let registry = &self.shared().registry;
+        let is_new = registry.insert(Arc::clone(&job), OnDuplicateId::Answer);
+        if is_new.is_err() {
+            return;
         }
+        job.count_in(&self.model.metrics.open_jobs);
+        let recorded = Some((Arc::clone(store), record.attempt));
+        let prepared = self.prepared_from_spec(record.spec, job);
+        let tracker = self.tracker(prepared, recorded, None);
+        self.model.tasks.spawn(tracker.run(admitted));
     }
 
-    /// Registers a recorded job; `None` when it is registered already.
-    fn prepare_recorded(&self, spec: JobSpec, began_at: Option<Timestamp>) -> Option<PreparedJob> {
-        let deadline = spec
-            .deadline
-            .map(|at| tokio::time::Instant::now() + until(at));
+    /// A recorded job that has not ended.
+    pub(crate) fn job_of_spec(&self, spec: &JobSpec) -> Job {
         let settings = &self.shared().settings;
-        let job = Arc::new(Job::new(NewJob {
+        Job::new(NewJob {
             account: spec.account.clone(),
             id: spec.id.clone(),
             kind: spec.kind,
@@ -184,25 +144,14 @@ impl JobService {
             for_readers: false,
             history: Some(settings.stream_history),
             max_output: settings.max_output,
-        }));
-        self.shared()
-            .registry
-            .insert(Arc::clone(&job), OnDuplicateId::Answer)
-            .ok()?;
-        job.count_in(&self.model.metrics.open_jobs);
-        Some(PreparedJob {
-            previous_run: Some(FromPreviousRun { began_at }),
-            ..self.prepared_from_spec(spec, job, deadline)
         })
     }
 
     /// What a recorded job needs to run.
-    pub(crate) fn prepared_from_spec(
-        &self,
-        spec: JobSpec,
-        job: Arc<Job>,
-        deadline: Option<tokio::time::Instant>,
-    ) -> PreparedJob {
+    pub(crate) fn prepared_from_spec(&self, spec: JobSpec, job: Arc<Job>) -> PreparedJob {
+        let deadline = spec
+            .deadline
+            .map(|at| tokio::time::Instant::now() + until(at));
         let webhook = self.webhook_of(&job);
         let checked = CheckedInput {
             files: file_urls(&spec),
@@ -217,7 +166,6 @@ impl JobService {
             webhook,
             response_mode: ResponseMode::Async,
             deadline,
-            previous_run: None,
         }
     }
 

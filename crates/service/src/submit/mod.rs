@@ -16,7 +16,6 @@ use tidegate_core::{Refusal, Work, chain};
 use tokio::sync::oneshot;
 
 use crate::audit;
-use crate::job::Job;
 use crate::job_service::JobService;
 use crate::run::deadlines::Deadlines;
 use crate::run::recorder::{BeginWrite, Caller, JobRecorder};
@@ -90,7 +89,8 @@ impl JobService {
                 .await
                 .map_err(store_refusal)?
         {
-            return self.replay(Arc::new(Job::restored(record)), &submission);
+            let existing = self.job_of_record(record).await;
+            return self.replay(existing, &submission);
         }
         let (on_duplicate, has_id) = (submission.on_duplicate, submission.id.is_some());
         let (prepared, placement) = match self.prepare(submission)? {
@@ -117,7 +117,7 @@ impl JobService {
             Ok(Inserted::New) => {}
             Ok(Inserted::Known(record)) => {
                 self.shared().registry.forget(&prepared.job);
-                let existing = Arc::new(Job::restored(*record));
+                let existing = self.job_of_record(*record).await;
                 return match on_duplicate {
                     OnDuplicateId::Answer => replay_existing(existing, &prepared.checked.json),
                     OnDuplicateId::Refuse => Err(Refusal::IdInUse(existing.id().clone())),

@@ -19,7 +19,6 @@ use crate::job_service::{JobService, PerModel};
 use crate::random;
 use crate::run_blocking::run_blocking_if_large;
 use crate::waiting::input_memory::InputLocation;
-use crate::waiting::waiting_jobs::FromPreviousRun;
 use crate::webhook::Webhook;
 
 /// How many jobs of one account may wait for a model: each costs memory besides its input.
@@ -49,8 +48,6 @@ pub(crate) struct PreparedJob {
     pub(crate) webhook: Option<Arc<Webhook>>,
     pub(crate) response_mode: ResponseMode,
     pub(crate) deadline: Option<tokio::time::Instant>,
-    /// Absent for jobs that this server process accepted.
-    pub(crate) previous_run: Option<FromPreviousRun>,
 }
 
 impl JobService {
@@ -66,6 +63,7 @@ impl JobService {
                 .replay(existing, &submission)
                 .map(Preparation::Existing);
         }
+        self.refuse_waiting_id(&submission)?;
         let schema = self.schema_for(&submission)?;
         let checked = self.check(schema.as_deref(), &submission)?;
         if self.shared().closing.is_cancelled() {
@@ -92,6 +90,21 @@ impl JobService {
             // Dropping the placement releases the slot.
             Err(existing) => Preparation::Existing(existing),
         })
+    }
+
+    /// Refuses a new request with the id of a job that waits in the store only, which is not in the
+    /// registry.
+    fn refuse_waiting_id(&self, submission: &Submission) -> Result<(), Refusal> {
+        match &submission.id {
+            Some(id) if submission.on_duplicate == OnDuplicateId::Refuse => {
+                let key = (submission.account.clone(), id.clone());
+                if self.shared().waiting_jobs.has(&key) {
+                    return Err(Refusal::IdInUse(id.clone()));
+                }
+                Ok(())
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// The schema that the input is validated against. Refuses what cannot be validated.
@@ -134,6 +147,7 @@ impl JobService {
         } = &*self.model;
         let (waiting_jobs, account) = (&shared.waiting_jobs, &submission.account);
         if waiting_jobs.is_empty(queue_name)
+            && !shared.loading.is_active()
             && let Ok(now @ Admitted::Now(_)) = executor.admit(account, WaitPolicy::NoWait)
         {
             return Ok(Placement::Admitted(now));
@@ -200,7 +214,6 @@ impl JobService {
             webhook: submission.webhook,
             response_mode: submission.response_mode,
             deadline,
-            previous_run: None,
         }))
     }
 

@@ -18,7 +18,8 @@ use tidegate_core::{Account, JobId, Refusal};
 
 use super::claims::ClaimGuard;
 use super::input_memory::InputLocation;
-use super::waiting_jobs::WaitingJob;
+use super::stored_job::StoredJob;
+use super::waiting_jobs::{JobKey, ResidentJob, TakenJob, key_of};
 use crate::job::Job;
 use crate::job_service::{JobService, PerModel};
 use crate::submit::PreparedJob;
@@ -39,27 +40,45 @@ impl JobService {
         location: InputLocation,
         recorded: Option<(Arc<dyn Store>, u32)>,
     ) {
-        let priority = Priority::from_context(&prepared.context);
-        let waiting = WaitingJob::new(self.clone(), prepared, location, recorded);
-        let job = Arc::clone(waiting.job());
+        let job = Arc::clone(&prepared.job);
         let entry = QueueEntry {
             account: job.account().clone(),
             id: job.id().clone(),
-            priority,
+            priority: Priority::from_context(&prepared.context),
             deadline: job.deadline(),
         };
-        if job.input().is_none() {
-            // Before the job can be taken, which registers it with its input again.
-            self.shared().registry.update(&job);
-        }
-        self.shared().waiting_jobs.insert(waiting);
-        let queue = &self.shared().deps.queue;
-        if let Err(error) = queue.push(&self.model.queue_name, entry).await {
-            tracing::error!(job = %job.id(), %error, "failed to enqueue recorded job, the next server process finds it");
+        let shared = self.shared();
+        let insert = || match location {
+            InputLocation::Store if recorded.is_some() => {
+                let stored = StoredJob::of_prepared(&prepared);
+                let jobs = &shared.waiting_jobs;
+                jobs.insert_stored(self, key_of(&job), stored, Some(&job))
+            }
+            location => {
+                let resident = ResidentJob {
+                    prepared,
+                    location,
+                    recorded,
+                };
+                shared.waiting_jobs.insert_resident(self.clone(), resident);
+                true
+            }
+        };
+        if let Some(entry) = shared.loading.add(self, entry, insert) {
+            self.push_entry(entry).await;
         }
         if job.cancel_token().is_cancelled() {
             // It was canceled before it could be found among the waiting jobs.
             self.wake(&job);
+        }
+    }
+
+    /// Adds the entry of a waiting job to the queue of this model.
+    pub(crate) async fn push_entry(&self, entry: QueueEntry) {
+        let queue = &self.shared().deps.queue;
+        let id = entry.id.clone();
+        if let Err(error) = queue.push(&self.model.queue_name, entry).await {
+            tracing::error!(job = %id, %error, "failed to enqueue recorded job, the next server process finds it");
         }
         // After the insert, so that a director that is about to exit either sees the job or is replaced.
         if !self.model.has_director.swap(true, Ordering::SeqCst) {
@@ -69,15 +88,16 @@ impl JobService {
 
     /// Ends the wait of a job that was canceled or whose deadline has passed.
     pub(crate) fn wake(&self, job: &Arc<Job>) {
-        let Some(waiting) = self.shared().waiting_jobs.take_exact(job) else {
-            return;
-        };
-        let service = waiting.service.clone();
-        service.model.tasks.clone().spawn(async move {
-            service.remove_from_queue(waiting.job()).await;
-            let never = Admitted::Queued(Box::pin(std::future::pending()));
-            waiting.run(None, never, None).await;
-        });
+        if let Some(taken) = self.shared().waiting_jobs.take_exact(job) {
+            end_wait(taken);
+        }
+    }
+
+    /// Ends the wait of the job with this id, if it waits.
+    pub(crate) fn wake_by_id(&self, account: &Account, id: &JobId) {
+        if let Some(taken) = self.shared().waiting_jobs.take(account, id) {
+            end_wait(taken);
+        }
     }
 
     /// Runs a job that a remote worker has since a previous server process: it no longer waits.
@@ -89,32 +109,28 @@ impl JobService {
         admission: impl FnOnce(Option<Timestamp>) -> Box<dyn Admission>,
     ) {
         let waiting_jobs = &self.shared().waiting_jobs;
-        let Some(waiting) = waiting_jobs.take_from_previous_run(&self.model.queue_name, id) else {
+        let Some(taken) = waiting_jobs.take_from_previous_run(&self.model.queue_name, id) else {
             return;
         };
-        let began_at = waiting
-            .previous_run()
-            .and_then(|previous| previous.began_at);
-        let (service, admission) = (waiting.service.clone(), admission(began_at));
+        let began_at = taken.began_at;
+        let (service, admission) = (taken.service.clone(), admission(began_at));
         service.model.tasks.clone().spawn(async move {
-            service.remove_from_queue(waiting.job()).await;
-            waiting.run(None, Admitted::Now(admission), began_at).await;
+            service.remove_from_queue(&taken.key).await;
+            taken.run(None, Admitted::Now(admission), began_at).await;
         });
     }
 
-    async fn remove_from_queue(&self, job: &Job) {
+    async fn remove_from_queue(&self, (account, id): &JobKey) {
         let queue = &self.shared().deps.queue;
-        let removed = queue
-            .remove(&self.model.queue_name, job.account(), job.id())
-            .await;
+        let removed = queue.remove(&self.model.queue_name, account, id).await;
         if let Err(error) = removed {
-            tracing::warn!(job = %job.id(), %error, "failed to remove job from queue");
+            tracing::warn!(job = %id, %error, "failed to remove job from queue");
         }
         self.model.wake_director.notify_one();
     }
 
-    fn start(&self, waiting: WaitingJob, admitted: Admitted, claim: ClaimGuard) {
-        let run = waiting.run(Some(claim), admitted, None);
+    fn start(&self, taken: TakenJob, admitted: Admitted, claim: ClaimGuard) {
+        let run = taken.run(Some(claim), admitted, None);
         self.model.tasks.spawn(run);
     }
 
@@ -213,7 +229,7 @@ impl JobService {
         }
     }
 
-    async fn take_next(&self, consumer: &Consumer) -> Option<(WaitingJob, ClaimGuard)> {
+    async fn take_next(&self, consumer: &Consumer) -> Option<(TakenJob, ClaimGuard)> {
         let PerModel {
             shared,
             queue_name,
@@ -241,6 +257,16 @@ impl JobService {
             }
         }
     }
+}
+
+/// Ends a job that no longer waits, because it was canceled or its deadline has passed.
+fn end_wait(taken: TakenJob) {
+    let service = taken.service.clone();
+    service.model.tasks.clone().spawn(async move {
+        service.remove_from_queue(&taken.key).await;
+        let never = Admitted::Queued(Box::pin(std::future::pending()));
+        taken.run(None, never, None).await;
+    });
 }
 
 /// Takes jobs until the service is retired and has no jobs.

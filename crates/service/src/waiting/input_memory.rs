@@ -10,11 +10,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Smaller inputs are not counted: the rest of a job is as large.
 const UNCOUNTED_BELOW: usize = 1024;
+/// How many recorded jobs are kept in memory, ready to run. All others are entries of an index, which
+/// are much smaller.
+const MAX_RESIDENT: usize = 1024;
 
 /// The memory for the inputs of the waiting jobs of all models, in bytes.
 pub(crate) struct InputMemory {
     limit: usize,
     recorded: Arc<Semaphore>,
+    resident: Arc<Semaphore>,
     unrecorded: Arc<Semaphore>,
     /// For jobs that end before they start, whose inputs are needed once more, for the webhook.
     reloaded: Arc<Semaphore>,
@@ -23,13 +27,19 @@ pub(crate) struct InputMemory {
 /// Where the input of a waiting job is.
 #[derive(Debug)]
 pub(crate) enum InputLocation {
-    /// In memory, of which it holds this share; none if it is small.
-    Memory(
-        #[expect(dead_code, reason = "dropping it releases the memory")]
-        Option<OwnedSemaphorePermit>,
-    ),
+    /// In memory, of which it holds this share.
+    Memory(#[expect(dead_code, reason = "dropping it releases the memory")] MemoryShare),
     /// In the store.
     Store,
+}
+
+/// A share of the memory for inputs.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryShare {
+    /// None for a small input.
+    _bytes: Option<OwnedSemaphorePermit>,
+    /// For a recorded job: one of the places for jobs in memory.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl InputMemory {
@@ -41,6 +51,7 @@ impl InputMemory {
         Self {
             limit,
             recorded: semaphore(),
+            resident: Arc::new(Semaphore::new(MAX_RESIDENT)),
             unrecorded: semaphore(),
             reloaded: semaphore(),
         }
@@ -48,12 +59,20 @@ impl InputMemory {
 
     /// Reserves memory for a job that is recorded, or will be.
     pub(crate) fn reserve_recorded(&self, weight: usize) -> InputLocation {
-        Self::reserve(&self.recorded, self.counted(weight)).unwrap_or(InputLocation::Store)
+        let Ok(place) = Arc::clone(&self.resident).try_acquire_owned() else {
+            return InputLocation::Store;
+        };
+        Self::reserve(&self.recorded, self.counted(weight)).map_or(InputLocation::Store, |share| {
+            InputLocation::Memory(MemoryShare {
+                _place: Some(place),
+                ..share
+            })
+        })
     }
 
     /// Reserves memory for a job that exists in this process only; `None` when there is none.
     pub(crate) fn reserve_unrecorded(&self, weight: usize) -> Option<InputLocation> {
-        Self::reserve(&self.unrecorded, self.counted(weight))
+        Self::reserve(&self.unrecorded, self.counted(weight)).map(InputLocation::Memory)
     }
 
     /// Waits until there is memory for an input that is reloaded.
@@ -61,16 +80,22 @@ impl InputMemory {
         let bytes = self.counted(weight);
         // The semaphore is never closed, so this always gets a permit.
         let permit = Arc::clone(&self.reloaded).acquire_many_owned(bytes).await;
-        InputLocation::Memory(permit.ok())
+        InputLocation::Memory(MemoryShare {
+            _bytes: permit.ok(),
+            _place: None,
+        })
     }
 
-    fn reserve(memory: &Arc<Semaphore>, bytes: u32) -> Option<InputLocation> {
+    fn reserve(memory: &Arc<Semaphore>, bytes: u32) -> Option<MemoryShare> {
         match bytes {
-            0 => Some(InputLocation::Memory(None)),
+            0 => Some(MemoryShare::default()),
             bytes => Arc::clone(memory)
                 .try_acquire_many_owned(bytes)
                 .ok()
-                .map(|permit| InputLocation::Memory(Some(permit))),
+                .map(|permit| MemoryShare {
+                    _bytes: Some(permit),
+                    _place: None,
+                }),
         }
     }
 

@@ -6,6 +6,10 @@
 pub(crate) mod claims;
 mod director;
 pub(crate) mod input_memory;
+mod job_handles;
+pub(crate) mod loading;
+mod lookup;
 mod orphans;
 mod reload_input;
+pub(crate) mod stored_job;
 pub(crate) mod waiting_jobs;

@@ -7,6 +7,7 @@ use tidegate_core::store::StoreError;
 
 use crate::models::ModelRegistry;
 use crate::run::finish::{EndedJob, TerminalWebhook};
+use crate::run::load_open_jobs::JoinQueue;
 use crate::run::recorder::{Caller, OnStoreError};
 use crate::snapshot::TerminalState;
 
@@ -17,9 +18,7 @@ const LOST: &str = "the task that ran the job was lost, and the job does not run
 impl UpkeepHandler for ModelRegistry {
     async fn overdue(&self, entry: &QueueEntry) {
         // A running job stops at its deadline by itself.
-        if let Some(job) = self.lookup().get_in_memory(&entry.account, &entry.id) {
-            self.lookup().wake(&job);
-        }
+        self.lookup().wake_by_id(&entry.account, &entry.id);
     }
 
     fn active_claims(&self) -> Vec<Claim> {
@@ -37,6 +36,9 @@ impl UpkeepHandler for ModelRegistry {
     }
 
     async fn is_over(&self, entry: &QueueEntry) -> bool {
+        if self.lookup().is_waiting(&entry.account, &entry.id) {
+            return false;
+        }
         match self.lookup().find(&entry.account, &entry.id).await {
             Some(job) => job.status().is_terminal(),
             None => true,
@@ -58,12 +60,15 @@ impl ModelRegistry {
             Some(record) if !record.status.is_terminal() => {
                 let service = self.service_for_resumed_job(&record.spec.target);
                 let store = lookup.store().expect("it gave the record");
+                // Its task was lost before the job was registered.
+                let key = (entry.account.clone(), entry.id.clone());
+                drop(lookup.shared().waiting_jobs.remove_stored(&key));
                 if let Some(service) = service
                     .as_ref()
                     .filter(|service| !record.cancel_requested && service.may_run_again(&record))
                 {
                     live.inspect(|job| lookup.shared().registry.forget(job));
-                    service.run_again(store, record).await;
+                    service.run_again(store, record, JoinQueue::InOrder).await;
                     return Ok(Disposition::Remove);
                 }
                 let terminal = if record.cancel_requested {

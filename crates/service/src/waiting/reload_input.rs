@@ -1,24 +1,26 @@
-//! Reloads the input of a waiting job from the store: for clients that look at the job, and when the job
-//! starts or ends.
+//! Reads a waiting job from the store: its input for clients that look at the job, and all of it when the
+//! job starts or ends.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use tidegate_core::chain;
 use tidegate_core::planted;
 use tidegate_core::port::Admitted;
+use tidegate_core::record::JobRecord;
 use tidegate_core::store::{Store, StoreError};
 
 use super::claims::ClaimGuard;
-use super::waiting_jobs::{EvictedJob, WaitingInput, WaitingJob};
-use crate::job::Job;
+use super::stored_job::StoredJob;
+use super::waiting_jobs::{JobKey, ResidentJob, TakenJob};
+use crate::job::{Job, NewJob};
 use crate::job_service::JobService;
 use crate::run::finish::{EndedJob, TerminalWebhook};
 use crate::run::recorder::{Caller, OnStoreError};
 use crate::run::tracker::Tracker;
 use crate::snapshot::TerminalState;
-use crate::submit::PreparedJob;
 
 /// The pause after the store could not be read.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -27,6 +29,8 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 enum ReloadError {
     /// The server shuts down before the store could be read: the next process runs the job.
     Closing,
+    /// The job has ended.
+    Ended,
     /// The input can never be read.
     Unreadable(String),
 }
@@ -47,22 +51,26 @@ impl JobService {
         }
     }
 
-    async fn reload_input(
+    /// Reads the record of a job that was taken.
+    async fn read_taken(
         &self,
-        evicted: &EvictedJob,
+        (account, id): &JobKey,
         store: &dyn Store,
-    ) -> Result<PreparedJob, ReloadError> {
-        let job = &evicted.job;
+    ) -> Result<JobRecord, ReloadError> {
         loop {
-            match store.get(job.account(), job.id()).await {
+            match store.get(account, id).await {
+                Ok(Some(record)) if record.status.is_terminal() => {
+                    return Err(ReloadError::Ended);
+                }
                 Ok(Some(record)) => {
-                    let spec = record.spec;
-                    planted!(ForeignInput, let spec = tidegate_core::record::JobSpec {
-                        input: tidegate_core::planted::previous(spec.input),
-                        ..spec
+                    planted!(ForeignInput, let record = JobRecord {
+                        spec: tidegate_core::record::JobSpec {
+                            input: tidegate_core::planted::previous(record.spec.input.clone()),
+                            ..record.spec
+                        },
+                        ..record
                     });
-                    let job = Arc::new(job.with_input(spec.input.clone()));
-                    return Ok(self.prepared_from_spec(spec, job, evicted.deadline));
+                    return Ok(record);
                 }
                 Ok(None) => {
                     let reason = "its record is missing from the store";
@@ -72,7 +80,7 @@ impl JobService {
                     return Err(ReloadError::Unreadable(chain(&error).to_string()));
                 }
                 Err(error @ (StoreError::Unavailable(_) | StoreError::Full(_))) => {
-                    tracing::error!(job = %job.id(), error = %chain(&error), "failed to reload input of job, retrying");
+                    tracing::error!(job = %id, error = %chain(&error), "failed to read waiting job, retrying");
                 }
             }
             if self.shared().closing.is_cancelled() {
@@ -80,6 +88,78 @@ impl JobService {
             }
             tokio::time::sleep(RETRY_AFTER).await;
         }
+    }
+
+    /// Runs a job that is in the store only.
+    async fn run_stored(
+        &self,
+        key: JobKey,
+        claim: Option<ClaimGuard>,
+        admitted: Admitted,
+        began_at: Option<Timestamp>,
+    ) {
+        let waiting_jobs = &self.shared().waiting_jobs;
+        let store = Arc::clone(self.store().expect("a job in the store has one"));
+        // Any number of jobs may end at once before they start; those with a slot are few.
+        let _memory = match admitted {
+            Admitted::Now(_) => None,
+            Admitted::Queued(_) => {
+                let weight = waiting_jobs.stored_weight(&key);
+                Some(waiting_jobs.memory.reserve_reload(weight).await)
+            }
+        };
+        match self.read_taken(&key, &*store).await {
+            Ok(JobRecord { spec, attempt, .. }) => {
+                let create = |_: &StoredJob| self.job_of_spec(&spec);
+                let Some((job, _)) = waiting_jobs.register(&key, create) else {
+                    return;
+                };
+                let job = Arc::new(job.with_input(spec.input.clone()));
+                self.shared().registry.update(&job);
+                let prepared = self.prepared_from_spec(spec, job);
+                let tracker = self.tracker(prepared, Some((store, attempt)), claim);
+                let tracker = Tracker {
+                    began_at,
+                    ..tracker
+                };
+                tracker.run(admitted).await;
+            }
+            Err(ReloadError::Closing) => drop(waiting_jobs.remove_stored(&key)),
+            Err(ReloadError::Ended) => {
+                drop(waiting_jobs.remove_stored(&key));
+                if let Some(claim) = claim {
+                    claim.ack().await;
+                }
+            }
+            Err(ReloadError::Unreadable(reason)) => {
+                drop(admitted);
+                let create = |stored: &StoredJob| self.job_of_entry(&key, stored);
+                if let Some((job, attempt)) = waiting_jobs.register(&key, create) {
+                    self.fail_unreadable(&job, (store, attempt), claim, reason)
+                        .await;
+                }
+            }
+        }
+    }
+
+    /// A job whose record cannot be read, from what is known without it.
+    fn job_of_entry(&self, (account, id): &JobKey, stored: &StoredJob) -> Job {
+        Job::new(NewJob {
+            account: account.clone(),
+            id: id.clone(),
+            kind: stored.kind,
+            api: stored.api,
+            policies: stored.api.policies(),
+            target: Arc::clone(&stored.target),
+            input: Bytes::from_static(b"{}"),
+            secrets: Vec::new(),
+            created_at: stored.created_at,
+            deadline: None,
+            hook: stored.hook().map(Arc::new),
+            for_readers: false,
+            history: None,
+            max_output: 0,
+        })
     }
 
     /// Ends a job whose input cannot be read.
@@ -111,7 +191,7 @@ impl JobService {
     }
 }
 
-impl WaitingJob {
+impl TakenJob {
     /// Runs a job that has waited. `claim` is its queue entry, if it was taken from the queue. `began_at`
     /// is set if a remote worker has the job since a previous server process.
     pub(crate) async fn run(
@@ -122,51 +202,24 @@ impl WaitingJob {
     ) {
         let Self {
             service,
-            input,
-            recorded,
+            key,
+            resident,
+            ..
         } = self;
-        let (evicted, store, attempt) = match (input, recorded) {
-            (WaitingInput::Resident(prepared, location), recorded) => {
-                drop(location);
-                let tracker = service.tracker(*prepared, recorded, claim);
-                return Tracker {
-                    began_at,
-                    ..tracker
-                }
-                .run(admitted)
-                .await;
-            }
-            (WaitingInput::Evicted(evicted), Some((store, attempt))) => (evicted, store, attempt),
-            (WaitingInput::Evicted(_), None) => {
-                unreachable!("only recorded jobs are evicted")
-            }
+        let Some(resident) = resident else {
+            return service.run_stored(key, claim, admitted, began_at).await;
         };
-        // Any number of jobs may end at once before they start; those with a slot are few.
-        let _memory = match admitted {
-            Admitted::Now(_) => None,
-            Admitted::Queued(_) => {
-                let memory = &service.shared().waiting_jobs.memory;
-                Some(memory.reserve_reload(evicted.weight).await)
-            }
+        let ResidentJob {
+            prepared,
+            location,
+            recorded,
+        } = *resident;
+        drop(location);
+        let tracker = service.tracker(prepared, recorded, claim);
+        let tracker = Tracker {
+            began_at,
+            ..tracker
         };
-        match service.reload_input(&evicted, &*store).await {
-            Ok(prepared) => {
-                service.shared().registry.update(&prepared.job);
-                let tracker = service.tracker(prepared, Some((store, attempt)), claim);
-                Tracker {
-                    began_at,
-                    ..tracker
-                }
-                .run(admitted)
-                .await;
-            }
-            Err(ReloadError::Closing) => service.shared().registry.forget(&evicted.job),
-            Err(ReloadError::Unreadable(reason)) => {
-                drop(admitted);
-                service
-                    .fail_unreadable(&evicted.job, (store, attempt), claim, reason)
-                    .await;
-            }
-        }
+        tracker.run(admitted).await;
     }
 }

@@ -1,19 +1,25 @@
-//! The jobs that wait in a queue, with what they need to run. When their inputs do not fit in memory,
-//! only a reference to the record is kept. A waiting job has no task: it costs memory and nothing else.
+//! The jobs that wait in a queue. A recorded job is an entry of an index, and is read from the store when
+//! it starts; the first waiting jobs keep what they need to run in memory. A waiting job has no task: it
+//! costs memory and nothing else.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use tidegate_core::queue::QueueName;
+use tidegate_core::record::{JobSummary, Target};
 use tidegate_core::store::Store;
-use tidegate_core::{Account, JobId};
-use tokio::time::Instant;
+use tidegate_core::{Account, JobId, Status};
 
 use super::input_memory::{InputLocation, InputMemory};
+use super::job_handles::JobHandles;
+use super::stored_job::StoredJob;
 use crate::job::Job;
 use crate::job_service::JobService;
 use crate::submit::PreparedJob;
+
+/// The key of a job. Both parts are reference-counted.
+pub(crate) type JobKey = (Account, JobId);
 
 /// The waiting jobs of all models.
 pub(crate) struct WaitingJobs {
@@ -23,11 +29,13 @@ pub(crate) struct WaitingJobs {
 
 #[derive(Default)]
 struct Inner {
-    jobs: HashMap<(Account, JobId), WaitingJob>,
+    jobs: HashMap<JobKey, WaitingJob>,
     /// How many jobs of each account wait in each queue. No inner map is empty.
     counts: HashMap<QueueName, HashMap<Account, usize>>,
-    /// The accounts of the jobs of a previous server process: remote workers know only the ids.
-    from_previous_run: HashMap<JobId, Account>,
+    /// Handles to jobs that are in the store only.
+    handles: JobHandles,
+    /// The targets of the jobs that are in the store only; most jobs share one.
+    targets: HashSet<Arc<Target>>,
 }
 
 /// What is known of a job that a previous server process accepted.
@@ -38,72 +46,46 @@ pub(crate) struct FromPreviousRun {
 }
 
 /// A job that waits.
-pub(crate) struct WaitingJob {
+struct WaitingJob {
     /// The service that accepted it.
-    pub(crate) service: JobService,
-    pub(crate) input: WaitingInput,
+    service: JobService,
+    place: Place,
+}
+
+/// Where a waiting job is.
+enum Place {
+    Memory(Box<ResidentJob>),
+    Store(StoredJob),
+}
+
+/// A waiting job that is ready to run.
+pub(crate) struct ResidentJob {
+    pub(crate) prepared: PreparedJob,
+    /// Its share of the memory for inputs.
+    pub(crate) location: InputLocation,
     /// Its store, and how often it was started before; absent for jobs in memory only.
     pub(crate) recorded: Option<(Arc<dyn Store>, u32)>,
 }
 
-/// Where the input of a waiting job is.
-pub(crate) enum WaitingInput {
-    /// In memory, of which it holds a share.
-    Resident(Box<PreparedJob>, InputLocation),
-    /// In the store only.
-    Evicted(EvictedJob),
-}
-
-/// A waiting job whose input is in the store only.
-pub(crate) struct EvictedJob {
-    pub(crate) job: Arc<Job>,
-    pub(crate) deadline: Option<Instant>,
-    pub(crate) previous_run: Option<FromPreviousRun>,
-    /// The memory that its input takes once it is reloaded.
-    pub(crate) weight: usize,
+/// A job that no longer waits.
+pub(crate) struct TakenJob {
+    /// The service that accepted it.
+    pub(crate) service: JobService,
+    pub(crate) key: JobKey,
+    /// Absent for a job that is in the store only. Lookups find it among the waiting jobs until
+    /// [`WaitingJobs::register`] or [`WaitingJobs::remove_stored`].
+    pub(crate) resident: Option<Box<ResidentJob>>,
+    /// When it last began, for a job of a previous server process.
+    pub(crate) began_at: Option<Timestamp>,
 }
 
 impl WaitingJob {
-    /// A waiting job; its input stays in memory if `location` says so.
-    pub(crate) fn new(
-        service: JobService,
-        prepared: PreparedJob,
-        location: InputLocation,
-        recorded: Option<(Arc<dyn Store>, u32)>,
-    ) -> Self {
-        let input = match location {
-            InputLocation::Store if recorded.is_some() => WaitingInput::Evicted(EvictedJob {
-                job: Arc::new(prepared.job.without_input()),
-                deadline: prepared.deadline,
-                previous_run: prepared.previous_run,
-                weight: prepared.checked.weight(),
-            }),
-            location => WaitingInput::Resident(Box::new(prepared), location),
-        };
-        Self {
-            service,
-            input,
-            recorded,
-        }
-    }
-
-    pub(crate) fn job(&self) -> &Arc<Job> {
-        match &self.input {
-            WaitingInput::Resident(prepared, _) => &prepared.job,
-            WaitingInput::Evicted(evicted) => &evicted.job,
-        }
-    }
-
-    /// Absent for jobs that this server process accepted.
-    pub(crate) fn previous_run(&self) -> Option<FromPreviousRun> {
-        match &self.input {
-            WaitingInput::Resident(prepared, _) => prepared.previous_run,
-            WaitingInput::Evicted(evicted) => evicted.previous_run,
-        }
-    }
-
     fn queue_name(&self) -> &QueueName {
         &self.service.model.queue_name
+    }
+
+    fn is_taken(&self) -> bool {
+        matches!(&self.place, Place::Store(stored) if stored.is_taken)
     }
 }
 
@@ -120,64 +102,181 @@ impl WaitingJobs {
         f(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn insert(&self, waiting: WaitingJob) {
-        let queue = waiting.queue_name().clone();
-        let key = key_of(waiting.job());
-        self.with(|inner| {
-            let accounts = inner.counts.entry(queue).or_default();
-            *accounts.entry(key.0.clone()).or_default() += 1;
-            if waiting.previous_run().is_some() {
-                inner.from_previous_run.insert(key.1.clone(), key.0.clone());
-            }
-            inner.jobs.insert(key, waiting);
-        });
+    /// Adds a job that stays in memory.
+    pub(crate) fn insert_resident(&self, service: JobService, resident: ResidentJob) {
+        let key = key_of(&resident.prepared.job);
+        let place = Place::Memory(Box::new(resident));
+        self.with(|inner| inner.insert(key, WaitingJob { service, place }));
     }
 
-    /// Removes the job with this id, if it waits.
-    pub(crate) fn take(&self, account: &Account, id: &JobId) -> Option<WaitingJob> {
-        self.with(|inner| inner.remove(&(account.clone(), id.clone())))
-    }
-
-    /// Removes the job with this id, if it waits in this queue and a previous server process accepted it.
-    pub(crate) fn take_from_previous_run(
+    /// Adds a job that is in the store only, unless one with its id waits; returns whether it was added.
+    /// From now on it is counted as waiting here. `job` is its handle if there is one already, which is
+    /// removed from the registry.
+    pub(crate) fn insert_stored(
         &self,
-        queue: &QueueName,
-        id: &JobId,
-    ) -> Option<WaitingJob> {
+        service: &JobService,
+        key: JobKey,
+        mut stored: StoredJob,
+        job: Option<&Arc<Job>>,
+    ) -> bool {
         self.with(|inner| {
-            let key = (inner.from_previous_run.get(id)?.clone(), id.clone());
-            if inner.jobs.get(&key)?.queue_name() != queue {
-                return None;
+            if inner.jobs.contains_key(&key) {
+                return false;
             }
-            inner.remove(&key)
+            stored.target = inner.shared_target(stored.target);
+            match job {
+                Some(job) => {
+                    inner.handles.insert(key.clone(), job);
+                    job.hand_over_count();
+                    service.shared().registry.forget(job);
+                }
+                None => {
+                    let open_jobs = &service.model.metrics.open_jobs;
+                    open_jobs.add_waiting(&key.0, stored.created_at);
+                }
+            }
+            let waiting = WaitingJob {
+                service: service.clone(),
+                place: Place::Store(stored),
+            };
+            inner.insert(key, waiting);
+            true
         })
     }
 
-    /// Removes exactly this job, if it waits; its id may have been used again.
-    pub(crate) fn take_exact(&self, job: &Job) -> Option<WaitingJob> {
+    /// Takes the job with this id, if it waits.
+    pub(crate) fn take(&self, account: &Account, id: &JobId) -> Option<TakenJob> {
+        self.with(|inner| inner.take(&(account.clone(), id.clone())))
+    }
+
+    /// Takes the job with this id, if it waits in this queue and a previous server process accepted it.
+    pub(crate) fn take_from_previous_run(&self, queue: &QueueName, id: &JobId) -> Option<TakenJob> {
         self.with(|inner| {
-            inner
-                .contains(job)
-                .then(|| inner.remove(&key_of(job)))
-                .flatten()
+            // A remote worker knows only the id.
+            let accounts = inner.counts.get(queue)?.keys();
+            let key = accounts
+                .map(|account| (account.clone(), id.clone()))
+                .find(|key| inner.is_from_previous_run(key, queue))?;
+            inner.take(&key)
         })
+    }
+
+    /// Takes exactly this job, if it waits; its id may have been used again.
+    pub(crate) fn take_exact(&self, job: &Job) -> Option<TakenJob> {
+        self.with(|inner| inner.waits(job).then(|| inner.take(&key_of(job))).flatten())
     }
 
     /// Whether exactly this job waits.
     pub(crate) fn contains(&self, job: &Job) -> bool {
-        self.with(|inner| inner.contains(job))
+        self.with(|inner| inner.waits(job))
+    }
+
+    /// A handle to a job that is in the store only, without its input; all handles share the state of the
+    /// job. `create` creates the first one.
+    pub(crate) fn handle(&self, key: &JobKey, create: impl FnOnce() -> Job) -> Option<Arc<Job>> {
+        self.with(|inner| {
+            inner.stored(key)?;
+            Some(inner.handles.get_or_create(key, create))
+        })
+    }
+
+    /// The handle to a job that is in the store only, if one is in use.
+    pub(crate) fn known_handle(&self, key: &JobKey) -> Option<Arc<Job>> {
+        self.with(|inner| inner.handles.get(key))
+    }
+
+    /// Keeps the state of a job that is in the store only until it is taken: it was changed.
+    pub(crate) fn keep_handle(&self, job: &Arc<Job>) {
+        let key = key_of(job);
+        self.with(|inner| {
+            if let Some(stored) = inner.stored(&key) {
+                stored.changed = Some(Arc::clone(job));
+            }
+        });
+    }
+
+    /// Registers a job that was taken, so that lookups find it in the registry from now on. `create`
+    /// creates its handle if none is in use. Returns also how often it was started before; `None` when it
+    /// was removed meanwhile.
+    pub(crate) fn register(
+        &self,
+        key: &JobKey,
+        create: impl FnOnce(&StoredJob) -> Job,
+    ) -> Option<(Arc<Job>, u32)> {
+        self.with(|inner| {
+            inner.stored(key)?;
+            let WaitingJob { service, place } = inner.jobs.remove(key)?;
+            let Place::Store(stored) = place else {
+                return None;
+            };
+            let job = inner.handles.get_or_create(key, || create(&stored));
+            inner.handles.remove(key);
+            job.take_over_count(&service.model.metrics.open_jobs);
+            service.shared().registry.put(Arc::clone(&job));
+            Some((job, stored.attempt))
+        })
+    }
+
+    /// The memory that the input of a job takes that is in the store only.
+    pub(crate) fn stored_weight(&self, key: &JobKey) -> usize {
+        self.with(|inner| inner.stored(key).map_or(0, |stored| stored.weight as usize))
+    }
+
+    /// Removes a job that was taken and is left to the next server process, or has ended elsewhere.
+    pub(crate) fn remove_stored(&self, key: &JobKey) -> Option<StoredJob> {
+        self.with(|inner| {
+            if !inner.jobs.get(key)?.is_taken() {
+                return None;
+            }
+            inner.handles.remove(key);
+            let waiting = inner.jobs.remove(key)?;
+            let Place::Store(stored) = waiting.place else {
+                return None;
+            };
+            let open_jobs = &waiting.service.model.metrics.open_jobs;
+            open_jobs.remove(&key.0, stored.created_at, Status::Queued);
+            Some(stored)
+        })
+    }
+
+    /// Whether a job with this id waits or is about to start.
+    pub(crate) fn has(&self, key: &JobKey) -> bool {
+        self.with(|inner| inner.jobs.contains_key(key))
     }
 
     /// The jobs of a queue that are not recorded.
     pub(crate) fn unrecorded(&self, queue: &QueueName) -> Vec<Arc<Job>> {
-        let is_unrecorded =
-            |waiting: &&WaitingJob| waiting.recorded.is_none() && waiting.queue_name() == queue;
+        self.with(|inner| {
+            let in_queue = inner
+                .jobs
+                .values()
+                .filter(|waiting| waiting.queue_name() == queue);
+            in_queue
+                .filter_map(|waiting| match &waiting.place {
+                    Place::Memory(resident) if resident.recorded.is_none() => {
+                        Some(Arc::clone(&resident.prepared.job))
+                    }
+                    Place::Memory(_) | Place::Store(_) => None,
+                })
+                .collect()
+        })
+    }
+
+    /// The summaries of the matching jobs that are in the store only.
+    pub(crate) fn stored_summaries(
+        &self,
+        matches: impl Fn(&Account, &JobId, &Target) -> bool,
+    ) -> Vec<JobSummary> {
         self.with(|inner| {
             inner
                 .jobs
-                .values()
-                .filter(is_unrecorded)
-                .map(|waiting| Arc::clone(waiting.job()))
+                .iter()
+                .filter_map(|(key, waiting)| match &waiting.place {
+                    Place::Store(stored) if matches(&key.0, &key.1, &stored.target) => {
+                        Some(stored.summary(key))
+                    }
+                    Place::Store(_) | Place::Memory(_) => None,
+                })
                 .collect()
         })
     }
@@ -201,19 +300,62 @@ impl WaitingJobs {
 }
 
 impl Inner {
-    fn contains(&self, job: &Job) -> bool {
-        self.jobs
-            .get(&key_of(job))
-            .is_some_and(|waiting| waiting.job().is(job))
+    fn insert(&mut self, key: JobKey, waiting: WaitingJob) {
+        let accounts = self.counts.entry(waiting.queue_name().clone()).or_default();
+        *accounts.entry(key.0.clone()).or_default() += 1;
+        self.jobs.insert(key, waiting);
     }
 
-    fn remove(&mut self, key: &(Account, JobId)) -> Option<WaitingJob> {
-        let waiting = self.jobs.remove(key)?;
-        let (account, id) = key;
-        if self.from_previous_run.get(id) == Some(account) {
-            self.from_previous_run.remove(id);
+    fn stored(&mut self, key: &JobKey) -> Option<&mut StoredJob> {
+        match &mut self.jobs.get_mut(key)?.place {
+            Place::Store(stored) => Some(stored),
+            Place::Memory(_) => None,
         }
-        let queue = waiting.queue_name();
+    }
+
+    fn waits(&self, job: &Job) -> bool {
+        let key = key_of(job);
+        let is_this = |waiting: &WaitingJob| match &waiting.place {
+            Place::Memory(resident) => resident.prepared.job.is(job),
+            Place::Store(stored) => {
+                !stored.is_taken && self.handles.get(&key).is_some_and(|known| known.is(job))
+            }
+        };
+        self.jobs.get(&key).is_some_and(is_this)
+    }
+
+    fn is_from_previous_run(&self, key: &JobKey, queue: &QueueName) -> bool {
+        self.jobs.get(key).is_some_and(|waiting| {
+            waiting.queue_name() == queue
+                && matches!(&waiting.place, Place::Store(stored) if stored.previous_run.is_some())
+        })
+    }
+
+    fn take(&mut self, key: &JobKey) -> Option<TakenJob> {
+        let waiting = self.jobs.get_mut(key)?;
+        let service = waiting.service.clone();
+        let (resident, began_at) = match &mut waiting.place {
+            Place::Store(stored) if stored.is_taken => return None,
+            Place::Store(stored) => {
+                stored.is_taken = true;
+                let previous = stored.previous_run.as_deref();
+                (None, previous.and_then(|previous| previous.began_at))
+            }
+            Place::Memory(_) => match self.jobs.remove(key)?.place {
+                Place::Memory(resident) => (Some(resident), None),
+                Place::Store(_) => return None,
+            },
+        };
+        self.uncount(&service.model.queue_name, &key.0);
+        Some(TakenJob {
+            service,
+            key: key.clone(),
+            resident,
+            began_at,
+        })
+    }
+
+    fn uncount(&mut self, queue: &QueueName, account: &Account) {
         if let Some(accounts) = self.counts.get_mut(queue) {
             if let Some(count) = accounts.get_mut(account) {
                 *count -= 1;
@@ -225,10 +367,19 @@ impl Inner {
                 self.counts.remove(queue);
             }
         }
-        Some(waiting)
+    }
+
+    fn shared_target(&mut self, target: Arc<Target>) -> Arc<Target> {
+        if let Some(known) = self.targets.get(&target) {
+            return Arc::clone(known);
+        }
+        // Targets of ended jobs; a server has few.
+        self.targets.retain(|target| Arc::strong_count(target) > 1);
+        self.targets.insert(Arc::clone(&target));
+        target
     }
 }
 
-fn key_of(job: &Job) -> (Account, JobId) {
+pub(crate) fn key_of(job: &Job) -> JobKey {
     (job.account().clone(), job.id().clone())
 }

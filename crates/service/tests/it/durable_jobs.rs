@@ -10,7 +10,7 @@ use tidegate_service::{OnDuplicateId, ResponseMode, Resumed, Submission, Submitt
 use tidegate_store::{SqliteOptions, SqliteStore};
 
 use crate::expect_new;
-use crate::fake_model::{FakeModel, ServiceOptions, service_with, submission, value};
+use crate::fake_model::{FakeModel, ServiceOptions, resume, service_with, submission, value};
 
 struct TestStore {
     _folder: tempfile::TempDir,
@@ -68,10 +68,7 @@ async fn a_finished_job_is_found_after_a_restart() {
     let before = ticket.job().snapshot();
 
     let (model, jobs) = store.service(1);
-    assert_eq!(
-        jobs.resume(&|_| Some(jobs.clone())).await.unwrap(),
-        Resumed::default()
-    );
+    assert_eq!(resume(&jobs).await, Resumed::default());
     let after = jobs
         .get(&Account::ANONYMOUS, &id("a"))
         .await
@@ -104,13 +101,14 @@ async fn queued_jobs_run_in_order_after_a_restart() {
 
     // As after a kill: the first service does nothing any more.
     let (model, jobs) = store.service(1);
-    let resumed = jobs.resume(&|_| Some(jobs.clone())).await.unwrap();
+    let resumed = resume(&jobs).await;
     assert_eq!(
         resumed,
         Resumed {
             queued: 3,
             failed: 1,
-            messages: 0
+            messages: 0,
+            is_loading: false,
         }
     );
     let lost = jobs
@@ -148,7 +146,7 @@ async fn a_job_that_a_worker_holds_from_before_a_restart_is_handed_over_once() {
     }
 
     let (_, jobs) = store.service(0);
-    jobs.resume(&|_| Some(jobs.clone())).await.unwrap();
+    resume(&jobs).await;
     expect_new(jobs.submit(named("here")).await);
     let elsewhere = FakeModel::without_streaming(1);
     let Ok(Admitted::Now(admission)) = elsewhere.admit(&Account::ANONYMOUS, WaitPolicy::NoWait)
@@ -194,11 +192,12 @@ async fn close_leaves_waiting_jobs_to_the_next_server() {
 
     let (model, jobs) = store.service(1);
     assert_eq!(
-        jobs.resume(&|_| Some(jobs.clone())).await.unwrap(),
+        resume(&jobs).await,
         Resumed {
             queued: 1,
             failed: 0,
-            messages: 0
+            messages: 0,
+            is_loading: false,
         }
     );
     model
@@ -283,7 +282,7 @@ async fn data_is_removed_before_the_job_is_removed() {
             ..ServiceOptions::default()
         },
     );
-    jobs.resume(&|_| Some(jobs.clone())).await.unwrap();
+    resume(&jobs).await;
     expect_new(jobs.submit(named("a", r#"{"x": 1}"#)).await);
     model.started().await.send(Event::Ended(Outcome::Succeeded {
         output: Some(value("7")),

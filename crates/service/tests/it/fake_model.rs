@@ -16,8 +16,8 @@ use tidegate_core::{Account, Event, JobKind, OutputValue, Refusal, Work};
 use tidegate_net::Client;
 use tidegate_queue::MemoryQueue;
 use tidegate_service::{
-    Config, Deps, Files, JobService, JobSettings, OnDuplicateId, OnLost, ResponseMode, Submission,
-    WebhookRenderer, WebhookSecrets,
+    Config, Deps, Files, JobService, JobSettings, OnDuplicateId, OnLost, ResponseMode, Resumed,
+    Submission, WebhookRenderer, WebhookSecrets,
 };
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -317,6 +317,13 @@ pub(crate) fn service_with(model: FakeModel, options: ServiceOptions) -> JobServ
         deployment: None,
     };
     JobService::new(Arc::new(model), target, deps, config)
+}
+
+/// Resumes what the store of this service holds; the service runs the jobs of all models.
+pub(crate) async fn resume(jobs: &JobService) -> Resumed {
+    let service = jobs.clone();
+    let resumed = jobs.resume(Arc::new(move |_: &Target| Some(service.clone())));
+    resumed.await.expect("the store works")
 }
 
 pub(crate) fn submission(input: &'static str) -> Submission {

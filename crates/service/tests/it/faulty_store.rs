@@ -22,6 +22,8 @@ pub(crate) struct FaultyStore {
     /// An insert waits for a permit.
     inserts: Semaphore,
     started_inserts: AtomicUsize,
+    /// A read of open jobs takes a permit.
+    open_reads: Semaphore,
     unwritable: AtomicBool,
     unreadable: AtomicUsize,
     corrupt: AtomicBool,
@@ -43,6 +45,7 @@ impl FaultyStore {
             store,
             inserts,
             started_inserts: AtomicUsize::new(0),
+            open_reads: Semaphore::new(Semaphore::MAX_PERMITS),
             unwritable: AtomicBool::new(false),
             unreadable: AtomicUsize::new(0),
             corrupt: AtomicBool::new(false),
@@ -60,6 +63,12 @@ impl FaultyStore {
     /// Lets waiting and future inserts continue.
     pub(crate) fn release_inserts(&self) {
         self.inserts.add_permits(Semaphore::MAX_PERMITS);
+    }
+
+    /// Lets this many reads of open jobs continue; others wait.
+    pub(crate) fn allow_reads_of_open_jobs(&self, count: usize) {
+        self.open_reads.forget_permits(Semaphore::MAX_PERMITS);
+        self.open_reads.add_permits(count);
     }
 
     /// Makes every insert fail.
@@ -211,6 +220,8 @@ impl Store for FaultyStore {
     }
 
     async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, JobRecord)>, StoreError> {
+        let permit = self.open_reads.acquire().await;
+        permit.expect("the semaphore is never closed").forget();
         self.store.open(after, limit).await
     }
 

@@ -7,6 +7,7 @@ mod fake_model;
 mod faulty_store;
 mod job_insertion;
 mod job_limits;
+mod loading;
 mod outbox;
 mod queueing;
 mod stream_readers;

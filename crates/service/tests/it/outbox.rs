@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 
 use crate::expect_new;
-use crate::fake_model::{FakeModel, ServiceOptions, service_with, submission};
+use crate::fake_model::{FakeModel, ServiceOptions, resume, service_with, submission};
 use crate::faulty_store::FaultyStore;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -92,10 +92,7 @@ fn service(store: &Arc<FaultyStore>, retry_for: Duration) -> (FakeModel, JobServ
 
 async fn started(store: &Arc<FaultyStore>, retry_for: Duration) -> (FakeModel, JobService) {
     let (model, jobs) = service(store, retry_for);
-    let lookup = jobs.clone();
-    jobs.resume(&|_| Some(lookup.clone()))
-        .await
-        .expect("the store works");
+    resume(&jobs).await;
     (model, jobs)
 }
 

@@ -17,7 +17,7 @@ use tidegate_service::{
 };
 
 use crate::expect_new;
-use crate::fake_model::{FakeModel, Run, ServiceOptions, service_with, submission, value};
+use crate::fake_model::{FakeModel, Run, ServiceOptions, resume, service_with, submission, value};
 use crate::faulty_store::FaultyStore;
 
 /// Enough for two of the inputs below, and not for three.
@@ -78,11 +78,12 @@ fn succeed(run: &Run) {
     }));
 }
 
-/// The jobs whose inputs are not in memory.
+/// The waiting jobs whose inputs are not in memory.
 fn evicted_inputs(jobs: &JobService) -> Vec<usize> {
     let is_evicted = |number: &usize| {
-        jobs.get_in_memory(&Account::ANONYMOUS, &id(*number))
-            .is_some_and(|job| job.snapshot().input == "{}")
+        let job = jobs.get_in_memory(&Account::ANONYMOUS, &id(*number));
+        jobs.is_waiting(&Account::ANONYMOUS, &id(*number))
+            && job.is_none_or(|job| job.snapshot().input == "{}")
     };
     (0..COUNT).filter(is_evicted).collect()
 }
@@ -189,26 +190,24 @@ async fn a_job_with_an_evicted_input_can_be_canceled_and_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn resumed_jobs_respect_the_memory_limit() {
+async fn resumed_jobs_wait_in_the_store() {
     let store = FaultyStore::new();
     // As after a kill: this service does nothing any more.
     let _before = service_with_queue(&store).await;
     let (model, jobs) = service(Some(store));
-    let resumed = jobs
-        .resume(&|_| Some(jobs.clone()))
-        .await
-        .expect("the store works");
+    let resumed = resume(&jobs).await;
     assert_eq!(
         resumed,
         Resumed {
             queued: COUNT - 1,
             failed: 1,
-            messages: 0
+            messages: 0,
+            is_loading: false,
         }
     );
     // The first job may have started already.
     assert!(
-        matches!(evicted_inputs(&jobs)[..], [4, 5] | [3, 4, 5]),
+        matches!(evicted_inputs(&jobs)[..], [2, 3, 4, 5] | [1, 2, 3, 4, 5]),
         "{:?}",
         evicted_inputs(&jobs)
     );
@@ -363,16 +362,14 @@ async fn all_pending_webhooks_are_resumed_after_a_restart() {
         ticket.job().ended().await;
     }
     let (_, jobs) = service();
-    let resumed = jobs
-        .resume(&|_| Some(jobs.clone()))
-        .await
-        .expect("the store works");
+    let resumed = resume(&jobs).await;
     assert_eq!(
         resumed,
         Resumed {
             queued: 0,
             failed: 0,
-            messages: 3
+            messages: 3,
+            is_loading: false,
         }
     );
 }

@@ -125,7 +125,7 @@ async fn drain(endpoints: &EndpointRegistry, models: &ModelRegistry, timeout: Du
 
 async fn resume_jobs(models: &ModelRegistry, endpoints: &EndpointRegistry) -> anyhow::Result<()> {
     let resumed = startup::resume_jobs(models).await?;
-    if resumed.queued > 0 {
+    if resumed.queued > 0 || resumed.is_loading {
         // Workers may still run some of these jobs, and name them in their next heartbeat.
         endpoints
             .all()

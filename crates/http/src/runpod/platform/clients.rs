@@ -112,6 +112,7 @@ struct PurgeResponse {
 pub(super) async fn purge(request: ClientRequest) -> Result<Response, ApiError> {
     let endpoint = request.access_endpoint(RequestKind::Purge)?;
     let caller = &request.caller;
+    endpoint.jobs.loaded().await;
     let waiting = endpoint
         .jobs
         .list_in_memory(&job_filter(&endpoint, caller, vec![Status::Queued]))

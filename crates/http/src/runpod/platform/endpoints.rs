@@ -218,6 +218,7 @@ impl EndpointRegistry {
         let endpoint = self
             .get(name)
             .ok_or_else(|| RemoveEndpointError::Unknown(name.to_owned()))?;
+        endpoint.jobs.loaded().await;
         let in_use = endpoint.open_jobs().len();
         if open == UnfinishedJobs::Keep && in_use > 0 {
             return Err(RemoveEndpointError::InUse(name.to_owned(), in_use));

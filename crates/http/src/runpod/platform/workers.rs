@@ -336,6 +336,10 @@ impl AppState {
             tracing::warn!(target: "audit", endpoint, reason = %error, "worker refused");
             tokio::time::sleep(REFUSED_AFTER).await;
         }
+        if let Ok((endpoint, _)) = &found {
+            // The worker may have a job of the previous server process.
+            endpoint.jobs.loaded().await;
+        }
         found
     }
 

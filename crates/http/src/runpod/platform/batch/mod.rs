@@ -197,12 +197,8 @@ pub(super) async fn cancel(request: ClientRequest) -> Result<Response, ApiError>
         batch.state = BatchState::Cancelled;
         app.config.batches.documents.put(&key, &batch).await?;
         let requests: Vec<JobId> = batch.numbers().map(|number| key.request(number)).collect();
-        let waits = |id: &&JobId| {
-            access
-                .jobs
-                .get_in_memory(&key.account, id)
-                .is_some_and(|job| job.status() == Status::Queued)
-        };
+        access.jobs.loaded().await;
+        let waits = |id: &&JobId| access.jobs.is_waiting(&key.account, id);
         // Concurrently, because each cancel waits for the store.
         join_all(
             requests

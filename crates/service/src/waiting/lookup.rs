@@ -1,0 +1,57 @@
+//! Looks up jobs that wait in the store only, also while the jobs of the previous server process are
+//! loaded.
+
+use std::sync::Arc;
+
+use tidegate_core::chain;
+use tidegate_core::record::JobRecord;
+
+use crate::job::Job;
+use crate::job_service::JobService;
+use crate::run::load_open_jobs::JoinQueue;
+
+impl JobService {
+    /// The job of a record that was read when the job was not in the registry: a handle that follows it,
+    /// or the recorded end. An open job that does not wait or run here shows its record.
+    pub(crate) async fn job_of_record(&self, record: JobRecord) -> Arc<Job> {
+        match self.ended_or_followed(&record).await {
+            Some(job) => job,
+            None => Arc::new(Job::restored(record)),
+        }
+    }
+
+    /// The same; `None` for an open job that does not wait or run here.
+    pub(crate) async fn ended_or_followed(&self, record: &JobRecord) -> Option<Arc<Job>> {
+        if record.status.is_terminal() {
+            return Some(Arc::new(Job::restored(record.clone())));
+        }
+        self.load_now(record).await;
+        let (shared, spec) = (self.shared(), &record.spec);
+        let key = (spec.account.clone(), spec.id.clone());
+        let waiting = shared.waiting_jobs.handle(&key, || self.job_of_spec(spec));
+        // It may have started since it was read.
+        let job = waiting.or_else(|| shared.registry.get(&key.0, &key.1))?;
+        Some(match job.input() {
+            Some(_) => job,
+            None => Arc::new(job.with_input(spec.input.clone())),
+        })
+    }
+
+    /// Loads a job of the previous server process that a client asks for before its turn.
+    async fn load_now(&self, record: &JobRecord) {
+        let (shared, spec) = (self.shared(), &record.spec);
+        let key = (spec.account.clone(), spec.id.clone());
+        let (Some(service_of), Some(store)) = (shared.loading.service_lookup(), self.store())
+        else {
+            return;
+        };
+        if shared.waiting_jobs.has(&key) || shared.registry.get(&key.0, &key.1).is_some() {
+            return;
+        }
+        let join = JoinQueue::InOrder;
+        let resumed = self.resume_record(store, &service_of, record.clone(), join);
+        if let Err(error) = resumed.await {
+            tracing::error!(job = %spec.id, error = %chain(&error), "failed to resume job, retrying later");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! A waiting job that is in the store only: what the server must know of it without reading the store.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tidegate_core::record::{Api, JobRecord, JobSummary, Target, WebhookSpec};
+use tidegate_core::{JobKind, Status};
+
+use super::waiting_jobs::{FromPreviousRun, JobKey};
+use crate::job::Job;
+use crate::submit::PreparedJob;
+
+/// The index entry of a waiting job. There may be a million, so it is small.
+pub(crate) struct StoredJob {
+    pub(super) target: Arc<Target>,
+    pub(super) created_at: Timestamp,
+    /// Absent for jobs that this server process accepted.
+    pub(super) previous_run: Option<Box<FromPreviousRun>>,
+    /// The job, if its state was changed: a cancel was requested.
+    pub(super) changed: Option<Arc<Job>>,
+    /// The webhook as JSON, to report a job whose record cannot be read.
+    hook: Option<Box<str>>,
+    /// The memory that its input takes once it is read.
+    pub(super) weight: u32,
+    /// How often it was started before.
+    pub(super) attempt: u32,
+    pub(super) kind: JobKind,
+    pub(super) api: Api,
+    /// Whether it is about to start or to end.
+    pub(super) is_taken: bool,
+}
+
+impl StoredJob {
+    /// A job that was just recorded.
+    pub(crate) fn of_prepared(prepared: &PreparedJob) -> Self {
+        let job = &prepared.job;
+        Self {
+            target: job.shared_target(),
+            created_at: job.created_at(),
+            previous_run: None,
+            changed: None,
+            hook: job.hook().and_then(hook_json),
+            weight: weight(prepared.checked.weight()),
+            attempt: 0,
+            kind: job.kind(),
+            api: job.api(),
+            is_taken: false,
+        }
+    }
+
+    /// A job that a previous server process accepted.
+    pub(crate) fn of_record(record: &JobRecord) -> Self {
+        let spec = &record.spec;
+        Self {
+            target: Arc::new(spec.target.clone()),
+            created_at: spec.created_at,
+            previous_run: Some(Box::new(FromPreviousRun {
+                began_at: record.started_at,
+            })),
+            changed: None,
+            hook: spec.hook.as_ref().and_then(hook_json),
+            weight: weight(spec.input.len()),
+            attempt: record.attempt,
+            kind: spec.kind,
+            api: spec.api,
+            is_taken: false,
+        }
+    }
+
+    /// The receiver of its webhooks.
+    pub(super) fn hook(&self) -> Option<WebhookSpec> {
+        serde_json::from_str(self.hook.as_deref()?).ok()
+    }
+
+    pub(super) fn summary(&self, (account, id): &JobKey) -> JobSummary {
+        JobSummary {
+            id: id.clone(),
+            account: account.clone(),
+            kind: self.kind,
+            target: (*self.target).clone(),
+            api: self.api,
+            status: Status::Queued,
+            created_at: self.created_at,
+            started_at: None,
+            completed_at: None,
+        }
+    }
+}
+
+fn weight(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+fn hook_json(hook: &WebhookSpec) -> Option<Box<str>> {
+    serde_json::to_string(hook).ok().map(String::into_boxed_str)
+}
