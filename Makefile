@@ -22,7 +22,7 @@ BUILD := cargo build --locked --workspace --exclude tidegate-floor --lib --bins 
 FUZZ_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),600)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-rust test-python test-product check fmt fuzz torture bench bench-queue bench-runpod wheel snap clean
+.PHONY: help run test test-rust test-python test-product check fmt fuzz torture bench bench-queue bench-scaling bench-runpod wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ bench-queue: $(VENV)/installed ## Compare the durable queue with Celery and Redi
 	scripts/apt.sh redis-server
 	bench/setup.sh
 	.venv-bench/bin/python bench/queue/run.py --tidegate-bin $(VENV)/bin/tidegate --python $(VENV)/bin/python
+
+bench-scaling: $(VENV)/installed ## Measure how the cost grows with values, waiting jobs and restarts
+	$(VENV)/bin/python bench/scaling/run.py --tidegate-bin $(VENV)/bin/tidegate --python $(VENV)/bin/python
 
 bench-runpod: $(VENV)/installed $(VENV_RUNPOD)/tools ## Compare the worker with Runpod's own in one run
 	$(VENV)/bin/python bench/runpod/run.py --tidegate-bin $(VENV)/bin/tidegate --python $(VENV)/bin/python --runpod-python $(VENV_RUNPOD)/bin/python
