@@ -176,7 +176,8 @@ def _check_file(path: str) -> None:
     if _max_file_bytes is not None and stat.st_size > _max_file_bytes:
         raise OutputFileError(
             f"output file {path} has {stat.st_size} bytes, more than the maximum of {_max_file_bytes}; "
-            "`--max-file` raises it for files that the server uploads (`--upload-url`) or stores (`--data-dir`)"
+            "`--max-file` raises it for files that the server uploads (`--upload-url`) "
+            "or stores (`--data-dir`)"
         )
 
 

@@ -116,7 +116,11 @@ def test_tls_below_1_2_is_refused(secure, version):
 
 
 def test_plain_http_and_garbage_on_the_tls_port_do_not_affect_others(secure, certificate):
-    for noise in (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", bytes(1000), b"\x16\x03\x01\xff\xff" + bytes(70_000)):
+    for noise in (
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        bytes(1000),
+        b"\x16\x03\x01\xff\xff" + bytes(70_000),
+    ):
         with socket.create_connection(("127.0.0.1", secure), timeout=10) as client:
             try:
                 client.sendall(noise)

@@ -386,7 +386,13 @@ CHANGES = [
     ("POST", "/admin/jobs/anonymous/x/cancel"),
     ("POST", "/nowhere"),
 ]
-READS = [("GET", "/health-check"), ("GET", "/"), ("GET", "/docs"), ("GET", "/v1/predictions"), ("GET", "/metrics")]
+READS = [
+    ("GET", "/health-check"),
+    ("GET", "/"),
+    ("GET", "/docs"),
+    ("GET", "/v1/predictions"),
+    ("GET", "/metrics"),
+]
 
 
 def message(reply: Reply) -> str:
@@ -414,12 +420,10 @@ class TestWebPages:
             for method, path in CHANGES + READS:
                 said = message(server.request(method, path, headers={"Host": host}))
                 assert "--allow-host evil.example" in said or "--allow-host localhost.evil.example" in said
-        whole = ("GET http://evil.example/ HTTP/1.1", "GET http://evil.example/ HTTP/1.0")
-        for line in whole:
-            assert raw(server, line).startswith(b"HTTP/1.1 403 ") or raw(server, line).startswith(b"HTTP/1.0 403 ")
-        for name in ("tidegate_http_refused_total",):
-            counted = server.get("/metrics").body.decode()
-            assert f'{name}{{reason="foreign_host"}}' in counted
+        for version in ("1.0", "1.1"):
+            refused = raw(server, f"GET http://evil.example/ HTTP/{version}")
+            assert b" 403 " in refused.splitlines()[0]
+        assert 'tidegate_http_refused_total{reason="foreign_host"}' in server.get("/metrics").body.decode()
 
     def test_names_and_addresses_of_this_machine_are_accepted(self, shared_server):
         server = shared_server("echo")
@@ -451,7 +455,10 @@ class TestWebPages:
         reply = server.predict({"text": "x"}, headers=page)
         assert (reply.status, reply.headers["access-control-allow-origin"]) == (200, "https://app.example")
         assert server.predict(headers={**page, "Origin": "https://models.example"}).status == 200
-        asked = {"Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "content-type,prefer"}
+        asked = {
+            "Access-Control-Request-Method": "PUT",
+            "Access-Control-Request-Headers": "content-type,prefer",
+        }
         allowed = server.request("OPTIONS", "/predictions/x", headers={**page, **asked})
         assert allowed.status == 200
         assert allowed.headers["access-control-allow-methods"] == "PUT"
@@ -468,7 +475,10 @@ class TestWebPages:
         allowed = server.request("OPTIONS", "/predictions", headers={**page, **asked})
         assert (allowed.status, allowed.headers["access-control-allow-headers"]) == (200, "authorization")
         refused = server.predict(headers=page)
-        assert (refused.status, refused.headers["access-control-allow-origin"]) == (401, "https://app.example")
+        assert (refused.status, refused.headers["access-control-allow-origin"]) == (
+            401,
+            "https://app.example",
+        )
         assert server.predict(headers={**page, **auth(ALICE)}).status == 200
         named = {"Host": "evil.example", **EVIL_PAGE, **auth(ALICE)}
         assert server.predict(headers=named).status == 200

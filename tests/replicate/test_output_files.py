@@ -131,7 +131,10 @@ def test_python_reads_the_files_of_an_iterator_over_plain_http(serve_model):
 def test_npm_reads_file_outputs_over_plain_http(serve_model):
     model = serve_model("files_out")
     one = model.npm("run_files", ref=model.ref, options={"input": {"kind": "one", "text": "é"}})
-    assert (one["text"], one["url"]) == ("é", "data:text/plain;base64," + base64.b64encode("é".encode()).decode())
+    assert (one["text"], one["url"]) == (
+        "é",
+        "data:text/plain;base64," + base64.b64encode("é".encode()).decode(),
+    )
     nested = model.npm("run_files", ref=model.ref, options={"input": {"kind": "nested"}})
     assert nested["files"][1]["deep"]["text"] == "b"
 

@@ -85,6 +85,8 @@ struct State {
     joined: bool,
     logs: String,
     logs_full: bool,
+    /// The warnings about input and output, which are in the logs as well. They are not stored.
+    warnings: Vec<String>,
     metrics: Map<String, Value>,
     /// Facts about the remote worker that runs the job.
     remote: Option<Box<RemoteFacts>>,
@@ -143,6 +145,7 @@ impl Job {
             joined: false,
             logs: String::new(),
             logs_full: false,
+            warnings: Vec::new(),
             metrics: Map::new(),
             remote: None,
             metrics_count: 0,
@@ -232,6 +235,11 @@ impl Job {
     /// The current status.
     pub fn status(&self) -> Status {
         self.with(|state| state.status)
+    }
+
+    /// The warnings about its input and output.
+    pub fn warnings(&self) -> Vec<String> {
+        self.with(|state| state.warnings.clone())
     }
 
     /// The summary that lists of jobs show.
@@ -372,6 +380,7 @@ impl Job {
             } else {
                 self.output_json(state, outputs, state.status)
             },
+            warnings: state.warnings.clone(),
             error: state.error.clone(),
             metrics: state.metrics.clone(),
             remote: state.remote.clone(),

@@ -31,6 +31,8 @@ pub struct PreparedInput {
     pub files: BTreeMap<String, PathBuf>,
     /// The folder of the job's files. The caller removes it after the job.
     pub scratch: PathBuf,
+    /// What the client should know about the input.
+    pub warnings: Vec<String>,
 }
 
 impl JobIo {
@@ -73,6 +75,7 @@ impl JobIo {
             input: checked.json,
             files,
             scratch,
+            warnings: checked.warnings,
         })
     }
 

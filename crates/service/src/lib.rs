@@ -34,7 +34,7 @@ pub use files::store::{
     FileLimits, FileMetadata, FileStore, FileStoreError, FileWriter, StoredFile,
 };
 pub use files::{Files, MAX_INLINE_FILE, file_name_for_mime, free_space};
-pub use input::ModelSchema;
+pub use input::{ModelSchema, closest_name};
 pub use inspect::{QueueCounts, QueueStatus};
 pub use job::Job;
 pub use job_io::{JobIo, PreparedInput};

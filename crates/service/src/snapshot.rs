@@ -24,6 +24,9 @@ pub struct Snapshot {
     pub status: Status,
     /// The output of the model on stdout and stderr.
     pub logs: String,
+    /// The warnings about input and output, which are in the logs as well. A job of a previous run has
+    /// them in the logs only.
+    pub warnings: Vec<String>,
     /// The output so far, as JSON: the returned value, or a list of the yielded values.
     pub output: Option<Bytes>,
     /// The error of a failed job.

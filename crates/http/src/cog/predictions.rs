@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use tidegate_core::planted;
 use tidegate_core::record::Api;
@@ -23,6 +23,7 @@ use crate::shared::body_limit::{BodyLimit, read_json_body, slice_or_copy};
 use crate::shared::cancel_after::cancel_after;
 use crate::shared::header_lists::{accepts, prefers};
 use crate::shared::trace_headers::trace_headers;
+use crate::shared::warnings::{misspelt_input, with_warnings};
 
 /// The id in the path of a request.
 pub(super) struct PathId(pub(super) String);
@@ -59,13 +60,24 @@ pub(super) async fn create(
         url_id,
         response_mode,
     )?;
-    match jobs.submit(submission).await? {
+    let warnings = submission.warnings.clone();
+    let submitted = match jobs.submit(submission).await {
+        Ok(submitted) => submitted,
+        // The warnings may tell why the input is not valid.
+        Err(refusal) => {
+            return Ok(with_warnings(
+                ApiError::from(refusal).into_response(),
+                &warnings,
+            ));
+        }
+    };
+    match submitted {
         Submitted::New(mut ticket) => match response_mode {
             ResponseMode::Wait => {
                 ticket.ended().await;
                 Ok(reply::finished(&ticket.job().snapshot()))
             }
-            ResponseMode::Async => Ok(reply::accepted(ticket.job().id())),
+            ResponseMode::Async => Ok(reply::accepted(ticket.job())),
             ResponseMode::Stream => Ok(stream::response(
                 ticket.into_reader().ok_or(ApiError::TooManyReaders)?,
                 None,
@@ -173,6 +185,10 @@ fn parse_submission(
         Some(raw) if raw.get() != "null" => slice_or_copy(body, raw.get()),
         Some(_) | None => Bytes::from_static(b"{}"),
     };
+    let warnings = match request.input {
+        Some(_) => Vec::new(),
+        None => misspelt_input(body).into_iter().collect(),
+    };
     let webhook = request
         .webhook
         .as_deref()
@@ -194,6 +210,7 @@ fn parse_submission(
         policies: Api::Cog.policies(),
         deployment: None,
         destination: None,
+        warnings,
     })
 }
 

@@ -12,29 +12,28 @@ use tidegate_core::health::Health;
 use tidegate_core::id::InvalidJobId;
 use tidegate_core::planted;
 use tidegate_core::refusal::{FieldError, Rule};
-use tidegate_core::{JobId, JobKind, Refusal, Status};
-use tidegate_service::Snapshot;
+use tidegate_core::{JobKind, Refusal, Status};
+use tidegate_service::{Job, Snapshot};
 
 use crate::shared::body_limit::BodyError;
 use crate::shared::cancel_after::{CANCEL_AFTER, InvalidCancelAfter};
 use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::parse_body::BodyParseError;
 pub(super) use crate::shared::response::json;
+use crate::shared::warnings::with_warnings;
 
 /// The response to a client that waited for the result.
 pub(super) fn finished(job: &Snapshot) -> Response {
-    json(StatusCode::OK, result_body(job))
+    with_warnings(json(StatusCode::OK, result_body(job)), &job.warnings)
 }
 
 /// The response to a client that does not wait.
-pub(super) fn accepted(id: &JobId) -> Response {
-    json(
-        StatusCode::ACCEPTED,
-        JsonObjectWriter::with_capacity(64)
-            .field("id", id)
-            .field("status", "starting")
-            .finish(),
-    )
+pub(super) fn accepted(job: &Job) -> Response {
+    let body = JsonObjectWriter::with_capacity(64)
+        .field("id", job.id())
+        .field("status", "starting")
+        .finish();
+    with_warnings(json(StatusCode::ACCEPTED, body), &job.warnings())
 }
 
 /// The current state of a job, with its input.
@@ -43,7 +42,7 @@ pub(super) fn snapshot(status: StatusCode, job: &Snapshot) -> Response {
     body.maybe("error", job.error.as_deref())
         .field("id", &job.id)
         .raw("input", Some(&job.input));
-    json(status, finish(&mut body, job))
+    with_warnings(json(status, finish(&mut body, job)), &job.warnings)
 }
 
 /// All details of a job. Cog has no such response; the names are those of its schema.
@@ -67,10 +66,8 @@ pub(super) fn details(job: &Snapshot) -> Response {
     let status = job.status;
     planted!(TwoEnds, let status = if status == Status::Canceled { Status::Failed } else { status });
     planted!(sometimes StaleState if status == Status::Succeeded, let status = Status::Processing);
-    json(
-        StatusCode::OK,
-        body.field("status", status_name(status)).finish(),
-    )
+    let body = body.field("status", status_name(status)).finish();
+    with_warnings(json(StatusCode::OK, body), &job.warnings)
 }
 
 /// The result of a job, as in responses, webhooks and the last event of a stream.

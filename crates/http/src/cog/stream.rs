@@ -14,6 +14,7 @@ use tidegate_service::{Job, StreamBatch, StreamEvent, StreamReader};
 use super::reply;
 use crate::replicate::CrossApiView;
 use crate::shared::response::event_stream;
+use crate::shared::warnings::with_warnings;
 
 /// A comment is sent after this much silence, so that no proxy closes the connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -25,6 +26,7 @@ pub(super) fn response(reader: StreamReader, view: Option<CrossApiView>) -> Resp
         let body = error_frame("SSE stream replay truncated; events were dropped", skipped);
         return event_stream(Body::from(body));
     }
+    let warnings = reader.job().warnings();
     let frames = stream::unfold((reader, view), |(mut reader, view)| async move {
         let frames = match tokio::time::timeout(KEEP_ALIVE, reader.next()).await {
             Err(_) => Bytes::from_static(b": keep-alive\n\n"),
@@ -44,7 +46,7 @@ pub(super) fn response(reader: StreamReader, view: Option<CrossApiView>) -> Resp
         };
         Some((Ok::<_, std::convert::Infallible>(frames), (reader, view)))
     });
-    event_stream(Body::from_stream(frames))
+    with_warnings(event_stream(Body::from_stream(frames)), &warnings)
 }
 
 fn render(mut events: Vec<StreamEvent>, job: &Job, view: &CrossApiView) -> Vec<StreamEvent> {

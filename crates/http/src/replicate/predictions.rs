@@ -29,6 +29,7 @@ use crate::shared::cancel_after::cancel_after;
 use crate::shared::header_lists::preference;
 use crate::shared::response::json;
 use crate::shared::trace_headers::trace_headers;
+use crate::shared::warnings::{misspelt_input, with_warnings};
 
 /// The longest time, in seconds, that a create request waits for the end of the job; also the
 /// default.
@@ -156,12 +157,14 @@ impl AppState {
             (OutputFileForm::Url, _) | (_, JobKind::Training) => None,
         };
         let Some(files) = files.filter(|_| job.output.is_some()) else {
-            return json(status, self.render(job, client));
+            return with_warnings(json(status, self.render(job, client)), &job.warnings);
         };
         // Without links, the placeholders stay in the output.
         let renderer = client.renderer.clone().with_files(None);
         let body = renderer.prediction(job, &client.origin, self.streaming_of(job));
-        files.response_with_data_uris(status, &JobRef::of(job), body, &client.origin)
+        let response =
+            files.response_with_data_uris(status, &JobRef::of(job), body, &client.origin);
+        with_warnings(response, &job.warnings)
     }
 
     pub(super) fn render(&self, job: &Snapshot, client: &ClientProfile) -> Bytes {
@@ -200,7 +203,7 @@ impl AppState {
         let input = create
             .input
             .filter(|raw| raw.get() != "null")
-            .ok_or_else(|| ApiError::Fields(vec![InvalidField::required("input")]))?;
+            .ok_or_else(|| ApiError::Fields(vec![missing_input(body)]))?;
         let deadline = cancel_after(headers)?;
         if deadline.is_some_and(|after| after < MIN_CANCEL_AFTER) {
             return Err(ApiError::DeadlineTooShort);
@@ -237,6 +240,7 @@ impl AppState {
             policies: Api::Replicate.policies(),
             deployment,
             destination,
+            warnings: Vec::new(),
         };
         let job = match service.submit(submission).await? {
             Submitted::New(ticket) => Arc::clone(ticket.job()),
@@ -292,6 +296,18 @@ impl AppState {
                 .renderer
                 .webhook_renderer_for(origin.clone(), streams),
         })))
+    }
+}
+
+/// The error for a body without an input.
+fn missing_input(body: &Bytes) -> InvalidField {
+    let missing = InvalidField::required("input");
+    match misspelt_input(body) {
+        Some(warning) => InvalidField {
+            description: format!("{}: {warning}", missing.description),
+            ..missing
+        },
+        None => missing,
     }
 }
 

@@ -284,6 +284,7 @@ mod tests {
             kind: JobKind::Prediction,
             status,
             logs: "one\n".to_owned(),
+            warnings: Vec::new(),
             output: Some(Bytes::from_static(b"[1,2]")),
             error: None,
             metrics: Map::from_iter([("tokens".to_owned(), Value::from(3))]),

@@ -10,3 +10,4 @@ pub(crate) mod json_object;
 pub(crate) mod parse_body;
 pub(crate) mod response;
 pub(crate) mod trace_headers;
+pub(crate) mod warnings;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tidegate_core::JobKind;
 
-use super::InputValidator;
+use super::{InputValidator, OutputTypes};
 
 /// The parts of a model's OpenAPI document that the job service needs.
 pub struct ModelSchema {
@@ -23,6 +23,8 @@ pub struct ModelSchema {
     pub never_yields: bool,
     /// Whether the model can be trained.
     pub trainable: bool,
+    /// The declared types of the output of a prediction.
+    pub(crate) output_types: OutputTypes,
     prediction: InputValidator,
     training: Option<InputValidator>,
 }
@@ -66,7 +68,12 @@ impl ModelSchema {
             .pointer("/x-runpod-handler/shape")
             .and_then(Value::as_str);
         let never_yields = call_kind.is_some_and(|kind| !kind.ends_with("generator"));
+        let output_types = root
+            .pointer("/components/schemas/Output")
+            .map(OutputTypes::of)
+            .unwrap_or_default();
         Ok(Self {
+            output_types,
             streaming,
             yields_values,
             yields_files,

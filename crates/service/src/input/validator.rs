@@ -10,6 +10,7 @@ use tidegate_core::Account;
 use tidegate_core::refusal::{FieldError, Rule};
 
 use super::tree;
+use super::unknown_names::input_warnings;
 use crate::files::Files;
 
 /// For a larger input only the first error is reported: a list of a million invalid items has a
@@ -59,6 +60,8 @@ pub(crate) struct CheckedInput {
     pub(crate) file_bytes: u64,
     /// The fields whose values are secret.
     pub(crate) secrets: Vec<String>,
+    /// What the client should know about it.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl CheckedInput {
@@ -69,6 +72,7 @@ impl CheckedInput {
             files: Vec::new(),
             file_bytes: 0,
             secrets: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 
@@ -145,12 +149,16 @@ impl CompiledSchema {
         files: &Files,
         account: &Account,
     ) -> Result<CheckedInput, Vec<FieldError>> {
-        let mut changed = false;
+        let (mut changed, mut warnings) = (false, Vec::new());
         let value = match value {
             Value::Object(mut object) => {
-                let before = object.len();
-                object.retain(|name, _| self.fields.contains_key(name));
-                changed |= object.len() != before;
+                let is_unknown = |name: &&str| !self.fields.contains_key(*name);
+                let unknown = object.keys().map(String::as_str).filter(is_unknown);
+                warnings = input_warnings(unknown, self.fields.keys().map(String::as_str));
+                if !warnings.is_empty() {
+                    object.retain(|name, _| self.fields.contains_key(name));
+                    changed = true;
+                }
                 Value::Object(object)
             }
             other => other,
@@ -197,6 +205,7 @@ impl CompiledSchema {
             files: found,
             file_bytes,
             secrets,
+            warnings,
         })
     }
 
@@ -409,7 +418,7 @@ mod tests {
         };
         match check.check(&Bytes::from(input.to_string()), &files, &Account::ANONYMOUS) {
             Ok(checked) => Ok(
-                json!({"json": serde_json::from_slice::<Value>(&checked.json).unwrap(), "files": checked.files}),
+                json!({"json": serde_json::from_slice::<Value>(&checked.json).unwrap(), "files": checked.files, "warnings": checked.warnings}),
             ),
             Err(errors) => Err(errors
                 .into_iter()
@@ -468,8 +477,15 @@ mod tests {
 
     #[test]
     fn unknown_keys_are_dropped_and_absent_optionals_become_null() {
-        let checked = check(json!({"n": 3, "what": 1})).unwrap();
+        let checked = check(json!({"n": 3, "what": 1, "stile": "y"})).unwrap();
         assert_eq!(checked["json"], json!({"n": 3, "o": null}));
+        assert_eq!(
+            checked["warnings"],
+            json!([
+                "unknown input `stile` was ignored; did you mean `style`?",
+                "unknown input `what` was ignored"
+            ])
+        );
     }
 
     #[test]

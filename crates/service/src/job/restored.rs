@@ -42,6 +42,7 @@ impl Job {
             joined: true,
             logs,
             logs_full: true,
+            warnings: Vec::new(),
             predict_time: metrics
                 .remove(PREDICT_TIME)
                 .and_then(|seconds| seconds.as_f64()),

@@ -70,6 +70,14 @@ impl Job {
         position
     }
 
+    /// Adds a warning to the job and its logs.
+    pub(crate) fn warn(&self, warning: String) -> ReadPosition {
+        let line = format!("Warning: {warning}\n");
+        tracing::info!(target: "model", job = %self.id(), "{}", line.trim_end());
+        self.with(|state| state.warnings.push(warning));
+        self.log(LogSource::Stderr, &line)
+    }
+
     pub(crate) fn metric(&self, metric: Metric) {
         self.with(|state| {
             // Replacing a value takes no more memory, and the last value must not be lost: not

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use tidegate_core::health::Health;
 use tidegate_core::planted;
 use tidegate_core::port::{Admission, Admitted, BoxFuture, OnCommitted, WaitPolicy};
-use tidegate_core::{Event, LogSource, Outcome, OutputValue, Refusal, Work};
+use tidegate_core::{Event, JobKind, LogSource, Outcome, OutputValue, Refusal, Work};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +21,7 @@ use super::finish::{EndedJob, TerminalWebhook};
 use super::recorder::{BeginWrite, JobRecorder, OnStoreError};
 use super::started::{StartedRun, abandon, next_event};
 use crate::files::OutputOwner;
+use crate::input::{JsonType, OutputTypes};
 use crate::job::Job;
 use crate::job_service::JobService;
 use crate::models::trained::training::attach_version;
@@ -266,6 +267,7 @@ impl Tracker {
         tokio::pin!(stopped, write_begin);
         let mut stop_reason: Option<StopReason> = None;
         let mut values = 0usize;
+        let mut types = self.output_types();
         loop {
             let event = tokio::select! {
                 biased;
@@ -293,7 +295,7 @@ impl Tracker {
                     let added = tokio::select! {
                         biased;
                         stop = &mut stopped, if stop_reason.is_none() => Err(stop.terminal()),
-                        added = self.add_output(value) => added.map_err(TerminalState::Failed),
+                        added = self.add_output(value, &mut types.yielded) => added.map_err(TerminalState::Failed),
                     };
                     if let Err(terminal) = added {
                         self.on_committed = running.on_committed();
@@ -318,7 +320,7 @@ impl Tracker {
                         },
                     };
                     let terminal = match output {
-                        Ok(output) => self.conclude(output).await,
+                        Ok(output) => self.conclude(output, &mut types.returned).await,
                         Err(terminal) => terminal,
                     };
                     planted!(
@@ -363,10 +365,15 @@ impl Tracker {
     }
 
     /// Not cancellable: a version made from a training is not undone.
-    async fn conclude(&mut self, output: Option<Bytes>) -> TerminalState {
+    async fn conclude(
+        &mut self,
+        output: Option<Bytes>,
+        declared: &mut Option<JsonType>,
+    ) -> TerminalState {
         let Some(output) = output else {
             return TerminalState::Succeeded;
         };
+        self.check_type(&output, declared);
         let maker = &self.service.shared().version_maker;
         let attached = attach_version(maker, &self.job, self.destination.as_deref(), output).await;
         let output = match attached {
@@ -383,11 +390,40 @@ impl Tracker {
     }
 
     /// Adds a value that a generator yielded.
-    async fn add_output(&mut self, value: OutputValue) -> Result<(), String> {
+    async fn add_output(
+        &mut self,
+        value: OutputValue,
+        declared: &mut Option<JsonType>,
+    ) -> Result<(), String> {
         let json = self.publish_files(value).await?;
+        self.check_type(&json, declared);
         let mark = self.job.output(json).map_err(|error| error.to_string())?;
         self.notify_output(mark);
         Ok(())
+    }
+
+    /// The declared types of the output of a prediction.
+    fn output_types(&self) -> OutputTypes {
+        match self.job.kind() {
+            JobKind::Prediction => self
+                .service
+                .schema()
+                .map(|schema| schema.output_types)
+                .unwrap_or_default(),
+            JobKind::Training => OutputTypes::default(),
+        }
+    }
+
+    /// Warns about the first value that does not have the declared type.
+    fn check_type(&mut self, json: &Bytes, declared: &mut Option<JsonType>) {
+        let Some(warning) = declared.and_then(|declared| declared.mismatch(json)) else {
+            return;
+        };
+        *declared = None;
+        let mark = self.job.warn(warning);
+        if let Some(webhook) = &mut self.webhook {
+            webhook.logs(mark);
+        }
     }
 
     /// The JSON of a value, with a URL in the place of each file.

@@ -170,7 +170,7 @@ impl JobService {
     fn create_job(
         &self,
         submission: Submission,
-        checked: CheckedInput,
+        mut checked: CheckedInput,
         history: Option<usize>,
     ) -> Result<Result<PreparedJob, Submitted>, Refusal> {
         let deadline = submission
@@ -198,6 +198,13 @@ impl JobService {
             history,
             max_output: self.shared().settings.max_output,
         }));
+        for warning in submission
+            .warnings
+            .into_iter()
+            .chain(checked.warnings.drain(..))
+        {
+            job.warn(warning);
+        }
         let registry = &self.shared().registry;
         if let Err(existing) = registry.insert(Arc::clone(&job), submission.on_duplicate) {
             return match submission.on_duplicate {

@@ -43,6 +43,8 @@ pub struct Submission {
     pub deployment: Option<DeploymentRef>,
     /// For a training: the model that gets a new version from its output, `owner/name`.
     pub destination: Option<String>,
+    /// What the client should know about the request, for the logs of the job.
+    pub warnings: Vec<String>,
 }
 
 impl Submission {

@@ -341,6 +341,7 @@ pub(crate) fn submission(input: &'static str) -> Submission {
         policies: Api::Cog.policies(),
         deployment: None,
         destination: None,
+        warnings: Vec::new(),
     }
 }
 

@@ -216,6 +216,7 @@ async fn run_once(
         policies: Api::Cog.policies(),
         deployment: None,
         destination: None,
+        warnings: Vec::new(),
     };
     let submitted = jobs.submit(submission).await.map_err(|refusal| {
         UsageError::new(refusal.to_string()).hint("`tidegate schema` shows the inputs of the model")

@@ -158,6 +158,7 @@ pub(super) fn submission(account: Account, input: Bytes) -> Submission {
         policies: Api::Runpod.policies(),
         deployment: None,
         destination: None,
+        warnings: Vec::new(),
     }
 }
 

@@ -334,6 +334,7 @@ impl Endpoint {
             policies: Api::Runpod.policies(),
             deployment: None,
             destination: None,
+            warnings: Vec::new(),
         })
     }
 }

@@ -42,6 +42,9 @@ impl JobCodec for ModelJobCodec {
             .job_io
             .prepare_input(self.executor.schema(), &job.input())
             .await?;
+        for warning in &prepared.warnings {
+            tracing::warn!(job = job.id, warning, "input has a mistake");
+        }
         let context = BTreeMap::from([(OTHER_FIELDS.to_owned(), other_fields(job))]);
         Ok(DecodedJob {
             input: prepared.input,
