@@ -28,6 +28,8 @@ pub(crate) struct InitMessage {
     max_slots: Option<u32>,
     /// The path of the Unix socket that the slots connect to.
     socket: String,
+    /// The packages that the model needs, as in pip.
+    requirements: Vec<String>,
     /// The maximum size of an output file, in bytes.
     max_output_file: Option<u64>,
 }
@@ -58,6 +60,7 @@ pub(crate) fn receive_init(py: Python<'_>) -> PyResult<InitMessage> {
         num_slots: init.num_slots,
         max_slots: init.max_slots,
         socket: init.socket,
+        requirements: init.requirements,
         max_output_file: init.limits.output_file,
     })
 }

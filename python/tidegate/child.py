@@ -62,7 +62,7 @@ def main() -> None:
         stage = "run"
         _serve(init, schema, primary, plans, n_slots, loop)
     except BaseException as error:
-        _exit_with_error(stage, error)
+        _exit_with_error(stage, error, init)
     _exit(0)
 
 
@@ -91,7 +91,7 @@ def _run_script(init: "InitMessage", schema: "ModelInterface") -> "NoReturn":
             stage = "run"
             _serve(init, schema, registered.entry_point, registered.plans, registered.slots, loop)
         except BaseException as error:
-            _exit_with_error(stage, error)
+            _exit_with_error(stage, error, init)
 
     entry.install(serve)
     script.run(path)
@@ -253,7 +253,7 @@ def _serve(
         serve_sync.serve(slots[0], plans, loop)
 
 
-def _exit_with_error(stage: str, error: BaseException) -> "NoReturn":
+def _exit_with_error(stage: str, error: BaseException, init: "InitMessage") -> "NoReturn":
     """Report the error to the server and exit with code 1."""
     traceback: str | None = traceback_text(error)
     if isinstance(error, SchemaBuildError):
@@ -266,6 +266,10 @@ def _exit_with_error(stage: str, error: BaseException) -> "NoReturn":
         reason = f"setup failed: {describe_error(error)}"
     else:
         reason = f"the child failed: {describe_error(error)}"
+    if isinstance(error, ImportError) and not is_script(init.predictor_ref):
+        from tidegate.requirements import advice
+
+        reason += advice(init.requirements, init.model_dir)
     _native.send_fatal(stage, reason, traceback)
     _exit(1)
 

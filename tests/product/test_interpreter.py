@@ -29,7 +29,7 @@ def model(tmp_path):
 def base_interpreter() -> str:
     """The interpreter from which the environment of the tests was made; its folder is not on `PATH`."""
     code = "import sys; print(sys._base_executable)"
-    return subprocess.run([shim_python(), "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.check_output([shim_python(), "-c", code], text=True).strip()
 
 
 @pytest.mark.parametrize("installation", ["virtual environment", "plain"])

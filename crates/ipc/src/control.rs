@@ -54,6 +54,10 @@ pub struct ChildInit {
     pub max_slots: Option<u32>,
     /// The socket of the server; the child connects once per slot before it sends `Ready`.
     pub socket: String,
+    /// The packages that the model needs, as in pip: `numpy==1.26.4`. The child compares them with the
+    /// installed ones when an import fails.
+    #[serde(default)]
+    pub requirements: Vec<String>,
     /// Limits that the child applies to itself before it loads the model.
     #[serde(default)]
     pub limits: ResourceLimits,

@@ -13,6 +13,8 @@ pub struct LaunchConfig {
     pub python: PathBuf,
     /// Folders at the front of the import path, for a checkout whose package is not installed.
     pub python_path: Vec<PathBuf>,
+    /// The packages that the model needs, for the message when an import fails.
+    pub requirements: Vec<String>,
     /// The folder of the model.
     pub model_dir: PathBuf,
     /// The predictor, as `file.py:Name`.

@@ -14,7 +14,9 @@ use std::path::PathBuf;
 use clap::{Arg, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use inspect::{CancelArgs, ConnectArgs, LogsArgs, PsArgs, ReplayArgs, TrustArgs};
-pub(crate) use model::{DoctorArgs, InitArgs, ModeArg, ModelArgs, SchemaArgs, UploadArgs};
+pub(crate) use model::{
+    DoctorArgs, EnvironmentArgs, InitArgs, InstallArgs, ModeArg, ModelArgs, SchemaArgs, UploadArgs,
+};
 pub(crate) use platform::{
     AddEndpointArgs, EndpointEnvArgs, EndpointsArgs, EndpointsCommand, EnvFormat,
     ListEndpointsArgs, PlatformArgs, RemoveEndpointArgs,
@@ -131,6 +133,7 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     Schema(SchemaArgs),
     Init(InitArgs),
+    Install(InstallArgs),
     Doctor(DoctorArgs),
     Token(TokenArgs),
     /// Print a completion script for a shell

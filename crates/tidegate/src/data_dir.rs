@@ -81,6 +81,17 @@ fn open_error(error: StoreOpenError) -> UsageError {
 /// The default directory. `suffix` is the port or the id of the worker, so that each server and worker
 /// has its own.
 pub(crate) fn default_path(model: &Path, suffix: &str) -> Option<PathBuf> {
+    let name = model.file_name().map_or_else(
+        || "model".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    );
+    let mut hasher = DefaultHasher::new();
+    model.hash(&mut hasher);
+    Some(state_folder()?.join(format!("{name}-{:08x}-{suffix}", hasher.finish() as u32)))
+}
+
+/// The folder with the default directories of all servers.
+pub(crate) fn state_folder() -> Option<PathBuf> {
     let variable = |name| {
         std::env::var_os(name)
             .filter(|value| !value.is_empty())
@@ -88,17 +99,7 @@ pub(crate) fn default_path(model: &Path, suffix: &str) -> Option<PathBuf> {
     };
     let state =
         variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local/state")))?;
-    let name = model.file_name().map_or_else(
-        || "model".to_owned(),
-        |name| name.to_string_lossy().into_owned(),
-    );
-    let mut hasher = DefaultHasher::new();
-    model.hash(&mut hasher);
-    Some(
-        state
-            .join("tidegate")
-            .join(format!("{name}-{:08x}-{suffix}", hasher.finish() as u32)),
-    )
+    Some(state.join("tidegate"))
 }
 
 #[cfg(test)]

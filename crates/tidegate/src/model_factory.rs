@@ -23,6 +23,7 @@ use tidegate_service::{
 
 use crate::cli::{ModeArg, ModelArgs};
 use crate::compat::CogEnv;
+use crate::environments::{self, EnvironmentStore, InstallProgress};
 use crate::model_source::ModelSource;
 use crate::python::Python;
 use crate::secrets;
@@ -64,6 +65,9 @@ pub(crate) struct ModelConfig {
     pub(crate) run_as: Option<RunAs>,
     pub(crate) limits: ResourceLimits,
     pub(crate) outbound: OutboundConfig,
+    pub(crate) environments: EnvironmentStore,
+    /// Whether the packages of a new version are installed, and where that is shown.
+    pub(crate) install: Option<InstallProgress>,
 }
 
 /// The requests that the server sends: webhooks, downloads and uploads.
@@ -144,6 +148,18 @@ impl ModelFactory {
     /// The folder for temporary files, which is deleted when the program ends.
     pub(crate) fn scratch(&self) -> &Path {
         self.scratch.path()
+    }
+
+    /// Installs the packages of a model, if the command has the flag.
+    pub(crate) async fn install(&self, model: &ModelSource) -> anyhow::Result<()> {
+        let Some(progress) = self.config.install.filter(|_| !model.is_script()) else {
+            return Ok(());
+        };
+        let (dir, store) = (model.dir.clone(), self.config.environments.clone());
+        let python = self.python.program.clone();
+        let install =
+            move || environments::install_folder(&dir, &store, &python, progress).map(drop);
+        tokio::task::spawn_blocking(install).await?
     }
 
     /// Reads a model's folder or script.
@@ -261,11 +277,13 @@ impl ModelFactory {
             env,
             config,
             python,
-            ..
+            scratch,
         } = self;
+        let selected = environments::select(model, &config.environments, python, scratch.path());
         LaunchConfig {
-            python: python.program.clone(),
-            python_path: python.path.clone(),
+            python: selected.python.program,
+            python_path: selected.python.path,
+            requirements: selected.requirements,
             model_dir: model.dir.clone(),
             predictor_ref: model.predictor_ref.clone(),
             train_ref: model.train_ref.clone(),

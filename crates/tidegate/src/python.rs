@@ -3,6 +3,7 @@
 //! Installed from the wheel, this program is next to the `python` of the environment, and the package
 //! is in its site-packages. In a checkout it is in `target/`, and this file builds the package.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
@@ -31,16 +32,22 @@ impl Python {
             .unwrap_or_else(|| PathBuf::from("python3"));
         let program = absolute(program);
         let path = match checkout {
-            Some(checkout) => {
-                let mine = std::env::var_os("PYTHONPATH").unwrap_or_default();
-                std::iter::once(checkout.package()?)
-                    .chain(
-                        std::env::split_paths(&mine)
-                            .filter(|path| path.components().next().is_some()),
-                    )
-                    .collect()
-            }
+            Some(checkout) => with_inherited(checkout.package()?),
             None => Vec::new(),
+        };
+        Ok(Self { program, path })
+    }
+
+    /// An interpreter without the package, which gets it from a link in the folder `links`. The whole
+    /// site-packages of this program would hide packages of that interpreter.
+    pub(crate) fn with_program(&self, program: PathBuf, links: &Path) -> anyhow::Result<Self> {
+        let path = if self.path.is_empty() {
+            let folder = links.join("package");
+            link_package(&installed_package(&self.program)?, &folder)
+                .with_context(|| format!("failed to write `{}`", folder.display()))?;
+            with_inherited(folder)
+        } else {
+            self.path.clone()
         };
         Ok(Self { program, path })
     }
@@ -54,6 +61,44 @@ impl Python {
             command.env("PYTHONPATH", path);
         }
         command
+    }
+}
+
+/// The folder and the `PYTHONPATH` of this process.
+fn with_inherited(folder: PathBuf) -> Vec<PathBuf> {
+    let inherited = std::env::var_os("PYTHONPATH").unwrap_or_default();
+    let inherited =
+        std::env::split_paths(&inherited).filter(|path| path.components().next().is_some());
+    std::iter::once(folder).chain(inherited).collect()
+}
+
+/// The folder of the package. The interpreter next to this program has it; `default` is asked if there is
+/// none.
+fn installed_package(default: &Path) -> anyhow::Result<PathBuf> {
+    const PRINT_FOLDER: &str = "import os, tidegate; print(os.path.dirname(tidegate.__file__))";
+    let here = std::env::current_exe().and_then(|exe| exe.canonicalize());
+    let program = here.ok().and_then(|here| next_to(&here));
+    let program = program.as_deref().unwrap_or(default);
+    let output = Command::new(program)
+        .args(["-c", PRINT_FOLDER])
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("failed to start `{}`", program.display()))?;
+    let folder = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if folder.is_empty() {
+        bail!("`{}` does not have the tidegate package", program.display());
+    }
+    Ok(folder.into())
+}
+
+fn link_package(package: &Path, folder: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    // The model may run as another user.
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?;
+    match std::os::unix::fs::symlink(package, folder.join("tidegate")) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        result => result,
     }
 }
 

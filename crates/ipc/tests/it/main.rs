@@ -47,6 +47,7 @@ fn control_requests() {
         num_slots: Some(4),
         max_slots: None,
         socket: "/tmp/t/s".into(),
+        requirements: vec!["numpy==1.26.4".into()],
         limits: control::ResourceLimits {
             memory: Some(1 << 30),
             processes: None,

@@ -155,6 +155,7 @@ impl BootContext<'_> {
             max_slots: launch.max_slots,
             num_slots,
             socket: socket.to_string_lossy().into_owned(),
+            requirements: launch.requirements.clone(),
             limits: launch.limits,
         }
     }

@@ -6,14 +6,15 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::heading;
+use crate::data_dir::DataDir;
 use crate::units;
 
 /// Which model runs, and how its code is started.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = heading::MODEL)]
 pub(crate) struct ModelArgs {
-    /// Python interpreter that runs the model [default: the one next to this program, the one of the
-    /// active virtual environment, or `python3`]
+    /// Python interpreter that runs the model, unless `tidegate install` has made an environment for it
+    /// [default: the one next to this program, the one of the active virtual environment, or `python3`]
     #[arg(long, env = "TIDEGATE_PYTHON", value_name = "PATH")]
     pub(crate) python: Option<PathBuf>,
     /// Class or function of the model as `file.py:Name`, instead of the one in `cog.yaml`
@@ -77,6 +78,8 @@ pub(crate) struct SchemaArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]
+    pub(crate) environments: EnvironmentArgs,
+    #[command(flatten)]
     pub(crate) upload: UploadArgs,
 }
 
@@ -88,6 +91,36 @@ pub(crate) struct InitArgs {
     pub(crate) dir: PathBuf,
 }
 
+/// Install the Python packages of a model.
+///
+/// Creates an environment with the packages that `build` in `cog.yaml` lists, with `uv` if the machine has
+/// it, else with pip. `serve`, `predict`, `worker`, `schema` and `doctor` use the environment. Prints its
+/// path.
+#[derive(Debug, Args)]
+pub(crate) struct InstallArgs {
+    /// Model folder, or folder of models, each of which gets its own environment
+    #[arg(default_value = ".")]
+    pub(crate) dir: PathBuf,
+    /// Python interpreter for models without `python_version` [default: the one next to this program,
+    /// the one of the active virtual environment, or `python3`]
+    #[arg(long, env = "TIDEGATE_PYTHON", value_name = "PATH")]
+    pub(crate) python: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) environments: EnvironmentArgs,
+    /// Create the environment again, for example to get newer versions of packages without a pinned
+    /// version
+    #[arg(long)]
+    pub(crate) reinstall: bool,
+}
+
+/// Where environments are.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct EnvironmentArgs {
+    /// Data directory with the environments of models [default: ~/.local/state/tidegate]
+    #[arg(long, env = "TIDEGATE_DATA_DIR", value_name = "DIR")]
+    pub(crate) data_dir: Option<DataDir>,
+}
+
 /// Check that this machine can run models, and suggest fixes
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -96,4 +129,6 @@ pub(crate) struct DoctorArgs {
     /// Python interpreter that runs the models
     #[arg(long, env = "TIDEGATE_PYTHON", value_name = "PATH")]
     pub(crate) python: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) environments: EnvironmentArgs,
 }

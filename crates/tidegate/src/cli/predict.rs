@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-use super::{ModelArgs, TrustArgs, UploadArgs};
+use super::{EnvironmentArgs, ModelArgs, TrustArgs, UploadArgs};
 
 /// Run one prediction, with a local model or on a running server.
 ///
@@ -46,6 +46,8 @@ pub(crate) struct PredictArgs {
     pub(crate) training: bool,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) environments: EnvironmentArgs,
     #[command(flatten)]
     pub(crate) upload: UploadArgs,
 }

@@ -37,6 +37,9 @@ pub(crate) struct ServeArgs {
     pub(crate) dir: PathBuf,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    /// Install the Python packages of the models first, as `tidegate install` does
+    #[arg(long, env = "TIDEGATE_INSTALL", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new(), help_heading = heading::MODEL)]
+    pub(crate) install: bool,
     /// Owner of the models, which Replicate's API names OWNER/NAME [default: from `image` in cog.yaml,
     /// the folder that contains the model folder, or `local`]
     #[arg(long, env = "TIDEGATE_OWNER", value_name = "NAME", value_parser = replicate_setup::owner, help_heading = heading::MODEL)]

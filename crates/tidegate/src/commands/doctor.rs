@@ -6,8 +6,10 @@ use std::process::ExitCode;
 
 use tidegate_runtime::Scratch;
 
+use super::doctor_packages;
 use crate::cli::{DoctorArgs, ModeArg, ModelArgs};
 use crate::compat::CogEnv;
+use crate::environments::EnvironmentStore;
 use crate::model_source::ModelSource;
 use crate::models::ServeTarget;
 use crate::python::Python;
@@ -44,7 +46,7 @@ pub(crate) fn doctor(args: &DoctorArgs, env: &CogEnv) -> anyhow::Result<ExitCode
     };
     if let (Some(dir), Some(python)) = (&args.dir, python) {
         for folder in ServeTarget::of(dir).folders() {
-            model(&mut checks, &folder, &python, env);
+            model(&mut checks, &folder, &python, args, env);
         }
     }
     Ok(if checks.failed == 0 {
@@ -111,7 +113,7 @@ fn probe(checks: &mut CheckReport, python: Python) -> Option<Python> {
     Some(python)
 }
 
-fn model(checks: &mut CheckReport, dir: &Path, python: &Python, env: &CogEnv) {
+fn model(checks: &mut CheckReport, dir: &Path, python: &Python, doctor: &DoctorArgs, env: &CogEnv) {
     let args = ModelArgs {
         python: None,
         predict: None,
@@ -136,6 +138,12 @@ fn model(checks: &mut CheckReport, dir: &Path, python: &Python, env: &CogEnv) {
         model.predictor_ref,
         model.dir.display()
     ));
+    // Without one, the check of the temporary files has failed already.
+    let Ok(scratch) = Scratch::new(None) else {
+        return;
+    };
+    let store = EnvironmentStore::new(doctor.environments.data_dir.as_ref());
+    let python = doctor_packages::check(checks, &model, python, &store, scratch.path());
     let mut command = python.command();
     command
         .args(["-m", "tidegate.schema"])
@@ -155,16 +163,22 @@ fn model(checks: &mut CheckReport, dir: &Path, python: &Python, env: &CogEnv) {
     }
 }
 
-struct CheckReport {
+pub(super) struct CheckReport {
     failed: usize,
 }
 
 impl CheckReport {
-    fn pass(&self, text: &str) {
+    pub(super) fn pass(&self, text: &str) {
         Self::line("ok   ", text);
     }
 
-    fn fail(&mut self, text: &str, remedy: &str) {
+    /// Something that may keep a model from working.
+    pub(super) fn warn(&self, text: &str, remedy: &str) {
+        Self::line("warn ", text);
+        Self::line("     ", &format!("try: {remedy}"));
+    }
+
+    pub(super) fn fail(&mut self, text: &str, remedy: &str) {
         self.failed += 1;
         Self::line("FAIL ", text);
         Self::line("     ", &format!("try: {remedy}"));

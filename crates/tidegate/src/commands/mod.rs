@@ -3,9 +3,11 @@
 mod banner;
 mod cancel;
 mod doctor;
+mod doctor_packages;
 mod endpoints;
 mod heartbeat;
 mod init;
+mod install;
 mod logs;
 mod platform;
 mod predict;
@@ -40,6 +42,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         | Command::Replay(_)
         | Command::Schema(_)
         | Command::Init(_)
+        | Command::Install(_)
         | Command::Doctor(_)
         | Command::Token(_)
         | Command::Completions { .. } => "warn",
@@ -58,6 +61,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Replay(args) => on_runtime(cancel::replay(&args)),
         Command::Schema(args) => schema::schema(&args, &env),
         Command::Init(args) => init::init(&args),
+        Command::Install(args) => install::install(&args, format),
         Command::Doctor(args) => doctor::doctor(&args, &env),
         Command::Token(args) => token::token(&args),
         Command::Completions { shell } => {

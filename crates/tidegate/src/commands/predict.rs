@@ -27,6 +27,7 @@ use tidegate_service::{
 
 use crate::cli::PredictArgs;
 use crate::compat::CogEnv;
+use crate::environments::EnvironmentStore;
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
 use crate::model_source::ModelSource;
 use crate::models::{full_name, read_one};
@@ -143,6 +144,8 @@ async fn predict_locally(
         on_lost: OnLost::Fail,
         run_as: None,
         limits: ResourceLimits::default(),
+        environments: EnvironmentStore::new(args.environments.data_dir.as_ref()),
+        install: None,
     };
     let mut signals = Signals::listen(Sigterm::ShutDown)?;
     let factory = ModelFactory::new(&args.model, env, config)?;

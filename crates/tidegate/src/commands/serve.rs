@@ -23,16 +23,18 @@ use super::banner::{Banner, BannerReset, StartupDisplay};
 use super::heartbeat::Heartbeat;
 use crate::cli::{LogFormat, ModelArgs, OnLostArg, ServeArgs};
 use crate::compat::CogEnv;
+use crate::environments::{EnvironmentStore, InstallProgress};
 use crate::files_store::{self, FilesStoreUrl};
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
 use crate::model_source::ModelSource;
 use crate::models::{LoadPolicy, ModelLoader, ModelWatcher, ServeTarget};
+use crate::python::Python;
 use crate::reload::Reload;
 use crate::replicate_setup::ReplicateSetup;
 use crate::shutdown::{self, Sigterm};
 use crate::startup::{self, ListeningServer, Startup};
 use crate::usage_error::UsageError;
-use crate::{build_info, data_dir, run_as};
+use crate::{build_info, data_dir, environments, run_as};
 
 /// How often a job may start if the server dies each time.
 const ATTEMPTS: u32 = 3;
@@ -49,6 +51,10 @@ pub(crate) async fn serve(
         ServeTarget::Single(dir) => Some(ModelSource::read(dir, &args.model, env)?),
         ServeTarget::Folder(_) => None,
     };
+    // Before the signals have handlers: an installation may take minutes, and Ctrl-C must end it.
+    if args.install {
+        install_packages(args, format, &target)?;
+    }
     let heartbeat = Heartbeat::from_env(single.as_ref())?;
     let (startup, reload_requested) = read_settings(args, env)?;
     let server = startup
@@ -137,6 +143,30 @@ async fn load_models(
     served.loader.load_all(found).await?;
     served.loader.load_trained().await?;
     Ok(served)
+}
+
+/// Installs the packages of the models. A model of several whose packages fail is served without them: its
+/// import error says what is missing.
+fn install_packages(
+    args: &ServeArgs,
+    format: LogFormat,
+    target: &ServeTarget,
+) -> anyhow::Result<()> {
+    let python = Python::find(args.model.python.as_deref())?;
+    let store = EnvironmentStore::new(args.data_dir.as_ref());
+    let progress = InstallProgress::new(args.progress, format);
+    for folder in target.folders().iter().filter(|folder| folder.is_dir()) {
+        let installed = environments::install_folder(folder, &store, &python.program, progress);
+        match installed {
+            Err(error) if target.root().is_some() => tracing::error!(
+                folder = %folder.display(),
+                error = format!("{error:#}"),
+                "failed to install the packages of a model"
+            ),
+            result => drop(result?),
+        }
+    }
+    Ok(())
 }
 
 /// Refuses flags that describe one model if there are several.
@@ -284,6 +314,8 @@ fn model_config(
         },
         run_as,
         limits: resource_limits(args, replicate),
+        environments: EnvironmentStore::new(args.data_dir.as_ref()),
+        install: args.install.then_some(InstallProgress::Log),
         outbound: OutboundConfig {
             networks: args.webhook.allow_private_networks.clone(),
             max_file: args.max_file as u64,

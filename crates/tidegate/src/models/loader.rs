@@ -156,6 +156,7 @@ impl ModelLoader {
         if known.is_some_and(|known| known.current().id() == current.id) {
             return Ok(());
         }
+        self.factory.install(model).await?;
         let version = self.prepare_version(name, model).await?;
         if let LoadPolicy::Eager = self.load_policy
             && let Err(error) = wait_until_ready(&*version.executor(), model.path()).await

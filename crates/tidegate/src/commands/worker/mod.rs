@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use self::job_codec::{ModelJobCodec, handler_semantics};
 use crate::cli::{self, WorkerArgs};
 use crate::compat::CogEnv;
+use crate::environments::EnvironmentStore;
 use crate::exit;
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
 use crate::model_source::ModelSource;
@@ -261,6 +262,8 @@ fn model_config(args: &WorkerArgs) -> ModelConfig {
         run_as: None,
         limits: ResourceLimits::default(),
         outbound,
+        environments: EnvironmentStore::new(args.data_dir.as_ref()),
+        install: None,
     }
 }
 

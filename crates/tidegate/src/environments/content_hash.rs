@@ -1,0 +1,110 @@
+//! The hash by which an environment is stored: two models with the same needs share an environment.
+
+use std::path::Path;
+
+use ring::digest::{Context, SHA256};
+
+use super::build_spec::BuildSpec;
+use crate::source_version;
+
+/// Changed when environments of earlier versions cannot be used any more.
+const FORMAT: &str = "tidegate environment 1";
+/// The number of hexadecimal digits.
+const DIGITS: usize = 32;
+
+/// The hash of what a model needs: the version of Python, its packages, and the content of the files that
+/// they name.
+pub(super) fn of(spec: &BuildSpec) -> String {
+    let mut hash = Fields(Context::new(&SHA256));
+    hash.add(FORMAT.as_bytes());
+    hash.add(std::env::consts::ARCH.as_bytes());
+    let version = spec.python_version.map(|version| version.to_string());
+    hash.add(version.unwrap_or_default().as_bytes());
+    for package in spec.requirements.packages() {
+        hash.add(package.as_bytes());
+    }
+    hash.add(b"");
+    for text in &spec.requirements.texts {
+        hash.add(text.as_bytes());
+    }
+    hash.add(b"");
+    for path in &spec.requirements.paths {
+        hash.add(
+            path.strip_prefix(&spec.dir)
+                .unwrap_or(path)
+                .as_os_str()
+                .as_encoded_bytes(),
+        );
+        hash.add(&content_of(path));
+    }
+    let digest = hash.0.finish();
+    let digits: String = digest
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    digits[..DIGITS].to_owned()
+}
+
+struct Fields(Context);
+
+impl Fields {
+    /// With its length, so that no two lists of fields have the same bytes.
+    fn add(&mut self, field: &[u8]) {
+        self.0.update(&(field.len() as u64).to_le_bytes());
+        self.0.update(field);
+    }
+}
+
+/// What identifies the content of a file or folder; nothing if it cannot be read.
+fn content_of(path: &Path) -> Vec<u8> {
+    if path.is_dir() {
+        let version = source_version::of_folder(path);
+        return version
+            .map(|version| version.id.into_bytes())
+            .unwrap_or_default();
+    }
+    let bytes = std::fs::read(path).unwrap_or_default();
+    ring::digest::digest(&SHA256, &bytes).as_ref().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(files: &[(&str, &str)]) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        of(&BuildSpec::read(dir.path()).unwrap())
+    }
+
+    #[test]
+    fn only_what_is_installed_counts() {
+        let base = hash(&[("cog.yaml", "build:\n  python_packages: [a==1, b==2]\n")]);
+        let same =
+            "predict: p.py:P\nbuild:\n  gpu: true\n  python_packages:\n    - a==1\n    - b==2\n";
+        assert_eq!(hash(&[("cog.yaml", same), ("p.py", "1")]), base);
+        for other in [
+            "build:\n  python_packages: [a==1, b==3]\n",
+            "build:\n  python_packages: ['a==1b==2']\n",
+            "build:\n  python_version: '3.12'\n  python_packages: [a==1, b==2]\n",
+        ] {
+            assert_ne!(hash(&[("cog.yaml", other)]), base, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_content_of_requirements_and_wheels_counts() {
+        let yaml = ("cog.yaml", "build:\n  python_requirements: r.txt\n");
+        let text = ("r.txt", "./a.whl\n");
+        let base = hash(&[yaml, text, ("a.whl", "1")]);
+        assert_eq!(hash(&[yaml, text, ("a.whl", "1")]), base);
+        assert_ne!(hash(&[yaml, text, ("a.whl", "2")]), base);
+        assert_ne!(
+            hash(&[yaml, ("r.txt", "./a.whl\nb\n"), ("a.whl", "1")]),
+            base
+        );
+    }
+}
