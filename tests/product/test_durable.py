@@ -96,6 +96,40 @@ def test_on_lost_fail_fails_interrupted_jobs(start_server, data, gate, hooks):
     assert server.get("/predictions/runs").json["error"] == response["error"]
 
 
+def test_a_job_that_kills_the_server_at_once_fails_in_the_end(start_server, data, gate, hooks, tmp_path):
+    server = start_server("kills_server", "--queue", "9", env=data)
+    runs = tmp_path / "runs"
+    accept(server, "busy", gate=str(gate))
+    wait_until(lambda: server.get("/predictions/busy").json["status"] == "processing", "the model to begin")
+    accept(server, "killer", hooks.url, kill=str(runs))
+    accept(server, "next", hooks.url)
+    gate.open()
+    server.process.wait(60)
+    for _ in range(5):
+        server = start_server("kills_server", env=data, until=())
+        process = server.process
+        wait_until(lambda p=process: p.poll() is not None or hooks.requests("next"), "a kill or the end")
+        if process.poll() is None:
+            break
+    killer = hooks.terminal("killer")
+    assert killer["status"] == "failed" and "--on-lost" in killer["error"]
+    assert hooks.terminal("next")["output"] == "alive"
+    assert runs.read_text() == "run\n" * 3
+
+
+def test_a_cancel_that_cannot_be_persisted_is_refused(start_server, data, tmp_path, hooks):
+    server = start_server("cancel", env=data)
+    began = tmp_path / "began"
+    accept(server, "stays", hooks.url, how="stubborn", began=str(began))
+    wait_until(began.exists, "the model to begin")
+    with held_up(data):
+        refused = server.post("/predictions/stays/cancel")
+        assert refused.status == 503 and "store" in str(refused.json)
+        assert server.get("/predictions/stays").json["status"] == "processing"
+    assert server.post("/predictions/stays/cancel").status == 200
+    assert hooks.terminal("stays")["status"] == "canceled"
+
+
 def test_a_cancel_survives_a_kill_before_the_job_stopped(start_server, data, tmp_path, hooks):
     server = start_server("cancel", "--cancel-grace", "60s", env=data)
     began = tmp_path / "began"

@@ -14,6 +14,7 @@ pub mod fuzz;
 pub mod health;
 pub mod id;
 pub mod job;
+pub mod lease;
 pub mod lenient;
 pub mod metrics;
 pub mod outbox;

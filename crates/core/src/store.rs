@@ -12,6 +12,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use crate::counters::Histogram;
+use crate::lease::{Fence, LeaseRequest, LeaseResult};
 use crate::outbox::{
     MessageFilter, MessageSummary, OutboxCounts, OutboxMessage, Reopened, SendOutcome, TakeRequest,
     TakenMessages,
@@ -139,6 +140,30 @@ impl Default for StoreMetrics {
     }
 }
 
+/// The result of recording that a cancel was requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelRequestResult {
+    /// The request is recorded.
+    Recorded,
+    /// The job has already ended.
+    Ended,
+    /// There is no such job.
+    Unknown,
+}
+
+/// The result of ending a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FinishOutcome {
+    /// The end is stored, with its message.
+    Committed,
+    /// An earlier call with the same nonce stored the end and its message.
+    AlreadyCommitted,
+    /// The job has ended otherwise, has a later lease, or is unknown. Nothing changed.
+    ByAnother,
+    /// A cancel is recorded, and this end is not `Canceled`. Nothing changed.
+    CancelRequested,
+}
+
 /// The end of a job, with the final webhook message about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobFinish {
@@ -146,10 +171,11 @@ pub struct JobFinish {
     pub account: Account,
     /// The id of the job.
     pub id: JobId,
-    /// The attempt that ends the job. The end is ignored if another attempt is the current one.
-    pub attempt: u32,
-    /// When the model began, if the begin was not stored before. Then the end stores it too, and
-    /// `attempt` is the number of the previous attempt.
+    /// The lease of the attempt that ends the job. For a job that ends without a lease of its own:
+    /// the number of its last attempt, and a nonce that identifies this end.
+    pub fence: Fence,
+    /// When the model began, if `fence` is a lease. The end commits a lease that survives only the
+    /// process.
     pub began_at: Option<Timestamp>,
     /// The final status; a status that is not terminal is [`StoreError::Invalid`].
     pub status: Status,
@@ -169,23 +195,27 @@ pub trait Store: Send + Sync {
     /// ended.
     async fn replace(&self, spec: JobSpec) -> Result<Inserted, StoreError>;
 
-    /// Records that a job is given to a model and is `Processing` since `at`. Returns the number of
-    /// this attempt (the first is 1), or `None` when the job has ended or is unknown.
-    async fn begin(
+    /// Stores a new job with its first lease, as `Processing` since `lease.began_at`, unless its
+    /// account already has a job with the same id. The lease has attempt 1 and survives a crash of
+    /// the machine.
+    async fn insert_leased(
+        &self,
+        spec: JobSpec,
+        lease: LeaseRequest,
+    ) -> Result<Inserted, StoreError>;
+
+    /// Leases a job to one attempt, which makes it `Processing` since `began_at`.
+    async fn lease(&self, request: LeaseRequest) -> Result<LeaseResult, StoreError>;
+
+    /// Records that a cancel was requested. From then on the job can only end as canceled.
+    async fn request_cancel(
         &self,
         account: &Account,
         id: &JobId,
-        at: Timestamp,
-    ) -> Result<Option<u32>, StoreError>;
+    ) -> Result<CancelRequestResult, StoreError>;
 
-    /// Records that a cancel was requested. Returns `false` when the job has already ended or is
-    /// unknown.
-    async fn request_cancel(&self, account: &Account, id: &JobId) -> Result<bool, StoreError>;
-
-    /// Ends a job. Returns `false` when the job has already ended, is unknown, or another attempt
-    /// is the current one: then nothing changes, and the message is not stored. A job that never
-    /// began is ended by attempt 0.
-    async fn finish(&self, finish: JobFinish) -> Result<bool, StoreError>;
+    /// Ends a job, unless a later lease exists. Can be repeated when its result was lost.
+    async fn finish(&self, finish: JobFinish) -> Result<FinishOutcome, StoreError>;
 
     /// One job.
     async fn get(&self, account: &Account, id: &JobId) -> Result<Option<JobRecord>, StoreError>;

@@ -11,11 +11,12 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use tidegate_core::health::{Health, HealthReport};
+use tidegate_core::lease::LeaseDurability;
 use tidegate_core::planted;
 use tidegate_core::port::Executor;
 use tidegate_core::queue::QueueName;
 use tidegate_core::record::{DeploymentRef, JobSpec, Target};
-use tidegate_core::store::{JobQuery, Page, Store, StoreError};
+use tidegate_core::store::{CancelRequestResult, JobQuery, Page, Store, StoreError};
 use tidegate_core::{Account, JobId, Refusal, chain};
 use tidegate_net::Url;
 use tokio::sync::Notify;
@@ -30,7 +31,6 @@ use crate::metrics::JobMetrics;
 use crate::models::succession::Succession;
 use crate::models::trained::VersionMaker;
 use crate::registry::{Registry, Retention};
-use crate::run::recorder::BeginWrite;
 use crate::waiting::claims::ActiveClaims;
 use crate::waiting::loading::Loading;
 use crate::waiting::waiting_jobs::WaitingJobs;
@@ -91,12 +91,12 @@ pub(crate) struct PerModel {
 }
 
 impl PerModel {
-    /// Whether the begin of a job is recorded before the model starts, or a moment later.
-    pub(crate) fn begin_write(&self) -> BeginWrite {
+    /// What the lease of a job survives when the model starts.
+    pub(crate) fn lease_durability(&self) -> LeaseDurability {
         match self.shared.settings.on_lost {
-            OnLost::Fail => BeginWrite::Immediate,
-            // The job may run again, so losing the record of its begin does no harm.
-            OnLost::Retry { .. } => BeginWrite::Deferred,
+            OnLost::Fail => LeaseDurability::Machine,
+            // The job may run again, so a lease that is lost with the machine does no harm.
+            OnLost::Retry { .. } => LeaseDurability::Process,
         }
     }
 
@@ -282,21 +282,34 @@ impl JobService {
         })
     }
 
-    /// Cancels a job of this account and records the cancel, so that the next server process does not
-    /// run the job again. Returns whether the job was running.
-    pub async fn cancel(&self, account: &Account, id: &JobId) -> bool {
+    /// Cancels a job of this account. The cancel of a recorded job is committed first: from then on
+    /// the job can only end as canceled, in this server process or in the next. Returns whether the
+    /// job had not ended.
+    pub async fn cancel(&self, account: &Account, id: &JobId) -> Result<bool, Refusal> {
         let Some(job) = self.get(account, id).await else {
-            return false;
+            return Ok(false);
         };
-        let running = self.stop(&job);
-        planted!(ForgottenCancel, return running);
-        if running
-            && let Some(store) = self.store()
-            && let Err(error) = store.request_cancel(account, id).await
-        {
-            tracing::warn!(job = %id, error = %chain(&error), "failed to persist cancel request");
+        if job.status().is_terminal() {
+            return Ok(false);
         }
-        running
+        planted!(ForgottenCancel, return Ok(self.stop(&job)));
+        let requested = match self.store() {
+            Some(store) => store.request_cancel(account, id).await,
+            None => Ok(CancelRequestResult::Unknown),
+        };
+        match requested {
+            Ok(CancelRequestResult::Recorded) => {
+                self.stop(&job);
+                Ok(true)
+            }
+            Ok(CancelRequestResult::Ended) => Ok(false),
+            // The job exists in memory only.
+            Ok(CancelRequestResult::Unknown) => Ok(self.stop(&job)),
+            Err(error) => {
+                tracing::error!(job = %id, error = %chain(&error), "failed to record cancel request, refused it");
+                Err(Refusal::StoreUnavailable)
+            }
+        }
     }
 
     /// Asks a job of this account to stop, without recording it. Returns whether the job was running.

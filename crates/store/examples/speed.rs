@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_core::store::Store;
-use tidegate_store::conformance::samples::{ann, finish, id, spec};
+use tidegate_store::conformance::samples::{ann, finish_leased, id, lease, leased, spec};
 use tidegate_store::{SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;
 
@@ -35,7 +35,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for callers in [1, 8, 64, 256] {
         show("insert", callers, many(&store, callers, insert).await);
     }
-    show("insert, begin, finish", 64, many(&store, 64, whole).await);
+    show("insert, lease, finish", 64, many(&store, 64, whole).await);
     show("get", 1, many(&store, 1, get).await);
     show("get", 64, many(&store, 64, get).await);
 
@@ -63,13 +63,9 @@ async fn insert(store: Arc<SqliteStore>, name: String) {
 
 async fn whole(store: Arc<SqliteStore>, name: String) {
     store.insert(spec(&name)).await.expect("room for a job");
-    let attempt = store
-        .begin(&ann(), &id(&name), jiff::Timestamp::now())
-        .await
-        .expect("the store")
-        .expect("an open job");
+    let fence = leased(&*store, lease(&name, 0, 1)).await;
     store
-        .finish(finish(&name, attempt, 0))
+        .finish(finish_leased(&name, fence, 0))
         .await
         .expect("room for an end");
 }

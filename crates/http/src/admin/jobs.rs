@@ -130,7 +130,8 @@ pub(super) async fn cancel(
     Path(names): Path<(String, String)>,
 ) -> Result<Response, ApiError> {
     let (jobs, job) = find_job(&job_services(), &client, &names).await?;
-    if !jobs.cancel(job.account(), job.id()).await {
+    let canceled = jobs.cancel(job.account(), job.id()).await;
+    if !canceled.map_err(|_| ApiError::Store)? {
         if jobs.get_in_memory(job.account(), job.id()).is_some() {
             // The job has ended by itself, and its end is being stored.
             tokio::time::timeout(END_TIMEOUT, job.ended()).await.ok();

@@ -125,16 +125,16 @@ pub(super) async fn cancel(
     State(state): State<Arc<AppState>>,
     client: Identity,
     PathId(id): PathId,
-) -> Response {
+) -> Result<Response, ApiError> {
     let canceled = match JobId::parse(&id) {
-        Ok(id) => state.jobs().cancel(&client.account, &id).await,
+        Ok(id) => state.jobs().cancel(&client.account, &id).await?,
         Err(_) => false,
     };
-    reply::empty(if canceled {
+    Ok(reply::empty(if canceled {
         StatusCode::OK
     } else {
         StatusCode::NOT_FOUND
-    })
+    }))
 }
 
 /// `Accept: text/event-stream` takes precedence over `Prefer: respond-async`.

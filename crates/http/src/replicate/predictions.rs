@@ -138,7 +138,10 @@ impl AppState {
         client: ClientProfile,
     ) -> Result<Response, ApiError> {
         let job = self.find(kind, &caller, id).await?;
-        self.models.lookup().cancel(&caller.account, job.id()).await;
+        self.models
+            .lookup()
+            .cancel(&caller.account, job.id())
+            .await?;
         // Wait also if there was nothing to cancel: the end of the job may be about to be stored.
         // If the model does not stop in time, the response has the current status.
         tokio::time::timeout(CANCEL_TIMEOUT, job.ended()).await.ok();

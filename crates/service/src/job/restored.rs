@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use jiff::Timestamp;
+use tidegate_core::Status;
 use tidegate_core::record::{Completion, JobRecord};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -9,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::output_events::EventPositions;
 use super::{Inner, Job, MAX_METRICS, PREDICT_TIME, State};
+use crate::stream::StreamEvent;
 
 impl Job {
     /// A job that has ended, from its record.
@@ -21,41 +24,7 @@ impl Job {
             data_removed,
             ..
         } = record;
-        let completed_at = completion
-            .as_ref()
-            .map(|completion| completion.completed_at);
-        let Completion {
-            output,
-            logs,
-            error,
-            mut metrics,
-            remote,
-            ..
-        } = completion.unwrap_or_else(Completion::empty);
-        let state = State {
-            status,
-            started_at,
-            completed_at,
-            output: output.into_iter().collect(),
-            output_bytes: 0,
-            returned: true,
-            joined: true,
-            logs,
-            logs_full: true,
-            warnings: Vec::new(),
-            predict_time: metrics
-                .remove(PREDICT_TIME)
-                .and_then(|seconds| seconds.as_f64()),
-            metrics,
-            remote: remote.map(Box::new),
-            metrics_count: MAX_METRICS,
-            error,
-            cancel_requested: false,
-            end_decided: true,
-            history: None,
-            event_positions: EventPositions::default(),
-            counted_in: None,
-        };
+        let state = recorded_state(status, started_at, completion);
         let inner = Inner {
             account: spec.account,
             id: spec.id,
@@ -79,5 +48,62 @@ impl Job {
             input: Some(spec.input),
             inner: Arc::new(inner),
         }
+    }
+
+    /// Makes the end visible that another attempt or another server has recorded.
+    pub(crate) fn adopt_end(&self, record: JobRecord) {
+        let recorded = recorded_state(record.status, record.started_at, record.completion);
+        self.with(|state| {
+            state.stop_counting(&self.inner.account, self.inner.created_at);
+            *state = State {
+                history: state.history.take(),
+                ..recorded
+            };
+            state.record_event(|| StreamEvent::Completed);
+        });
+        self.inner.changed.notify_waiters();
+    }
+}
+
+/// The state of a job in its record. It does not change any more.
+fn recorded_state(
+    status: Status,
+    started_at: Option<Timestamp>,
+    completion: Option<Completion>,
+) -> State {
+    let completed_at = completion
+        .as_ref()
+        .map(|completion| completion.completed_at);
+    let Completion {
+        output,
+        logs,
+        error,
+        mut metrics,
+        remote,
+        ..
+    } = completion.unwrap_or_else(Completion::empty);
+    State {
+        status,
+        started_at,
+        completed_at,
+        output: output.into_iter().collect(),
+        output_bytes: 0,
+        returned: true,
+        joined: true,
+        logs,
+        logs_full: true,
+        warnings: Vec::new(),
+        predict_time: metrics
+            .remove(PREDICT_TIME)
+            .and_then(|seconds| seconds.as_f64()),
+        metrics,
+        remote: remote.map(Box::new),
+        metrics_count: MAX_METRICS,
+        error,
+        cancel_requested: false,
+        end_decided: true,
+        history: None,
+        event_positions: EventPositions::default(),
+        counted_in: None,
     }
 }

@@ -227,3 +227,14 @@ pub(crate) struct JobEnd {
     pub(crate) run_time: Option<Duration>,
     predict_time: Option<f64>,
 }
+
+impl JobEnd {
+    /// The end of the same run as canceled.
+    pub(crate) fn into_canceled(self) -> Self {
+        Self {
+            status: Status::Canceled,
+            error: None,
+            ..self
+        }
+    }
+}

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tidegate_core::chain;
 use tidegate_core::store::StoreError;
 
 use super::recorder::{FinishResult, JobRecorder, OnStoreError};
@@ -44,17 +45,14 @@ impl JobService {
             on_error,
         } = ended;
         let result = match recorder {
-            None => FinishResult::Committed(None),
-            Some(recorder) => recorder.finish(&job, &end, on_error).await?,
+            None => FinishResult::Committed(end, None),
+            Some(recorder) => recorder.finish(&job, end, on_error).await?,
         };
         let registry = &self.shared().registry;
-        let message = match result {
-            FinishResult::Committed(message) => message,
-            FinishResult::ByAnother => {
-                // The store has the end that counts; forgetting the job makes lookups read it there.
-                acknowledge(claim).await;
-                registry.forget(&job);
-                job.end(end);
+        let (end, message) = match result {
+            FinishResult::Committed(end, message) => (end, message),
+            FinishResult::ByAnother(end) => {
+                self.publish_recorded_end(&job, claim, end).await;
                 return Ok(());
             }
             FinishResult::Abandoned => {
@@ -80,6 +78,39 @@ impl JobService {
             }
         }
         Ok(())
+    }
+
+    /// Publishes the end of a job that another attempt or another server has recorded. Clients that
+    /// wait for the job here get `end` if there is no such record. A job that is open in the store
+    /// stays in the queue: its lease decides who runs it.
+    pub(crate) async fn publish_recorded_end(
+        &self,
+        job: &Arc<Job>,
+        claim: Option<ClaimGuard>,
+        end: JobEnd,
+    ) {
+        // Lookups read the record from now on.
+        self.shared().registry.forget(job);
+        let recorded = match self.store() {
+            Some(store) => store.get(job.account(), job.id()).await,
+            None => Ok(None),
+        };
+        match recorded {
+            Ok(Some(record)) if record.status.is_terminal() => {
+                acknowledge(claim).await;
+                job.adopt_end(record);
+            }
+            Ok(Some(_)) => job.end(end),
+            Ok(None) => {
+                acknowledge(claim).await;
+                job.end(end);
+            }
+            Err(error) => {
+                tracing::error!(job = %job.id(), error = %chain(&error), "failed to read recorded end of job");
+                acknowledge(claim).await;
+                job.end(end);
+            }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Records the begin and the end of one job in the store.
+//! Records the lease and the end of one job in the store.
 //!
 //! A job is recorded when its client may ask for it later: it was accepted asynchronously, has an id of
 //! the client's, or a webhook. Other jobs exist only while their client is connected.
@@ -6,22 +6,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tidegate_core::chain;
+use tidegate_core::lease::{Fence, LeaseDurability, LeaseRequest, LeaseResult, Nonce};
 use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::planted;
 use tidegate_core::record::Completion;
-use tidegate_core::store::{JobFinish, Store, StoreError};
+use tidegate_core::store::{FinishOutcome, JobFinish, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::Snapshot;
 use crate::job::{Job, JobEnd, PREDICT_TIME};
+use crate::random;
 use crate::webhook::{Outbox, Webhook, WebhookEvent};
 
-/// The pause after the store rejected the end of a job.
+/// The pause after the store rejected the lease or the end of a job.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// How often the end of a job is retried once the server shuts down.
@@ -33,24 +33,17 @@ pub(crate) struct JobRecorder {
     /// The webhook, if its receiver wants the terminal message.
     webhook: Option<Arc<Webhook>>,
     outbox: Option<Arc<Outbox>>,
-    /// The write of the begin, in flight; it resolves to the number of this attempt.
-    begin: Option<BoxFuture<'static, Result<Option<u32>, StoreError>>>,
-    attempt: u32,
-    begin_write: BeginWrite,
-    /// When the model began, until that is being written.
-    unwritten_begin: Option<Timestamp>,
+    /// The lease of this attempt; before it is granted, the number of the last attempt and the nonce
+    /// for the next.
+    fence: Fence,
+    /// When the model began, once the job is leased.
+    began_at: Option<Timestamp>,
+    durability: LeaseDurability,
+    /// Whether the lease still has to be committed.
+    is_uncommitted: bool,
     caller: Caller,
     /// Cancelled when the server shuts down.
     closing: CancellationToken,
-}
-
-/// When the begin of a job is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BeginWrite {
-    /// Before the model starts: the job must not start twice.
-    Immediate,
-    /// After a moment. Most jobs have ended by then, and one commit records begin and end.
-    Deferred,
 }
 
 /// Whether a client waits for the job on an open connection.
@@ -60,13 +53,24 @@ pub(crate) enum Caller {
     Detached,
 }
 
+/// Whether the recorder of a job may let the model start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeaseDecision {
+    /// The job is leased since this time.
+    Start(Timestamp),
+    /// The job must end as canceled.
+    Cancel,
+    /// The job has ended, or another server has its lease.
+    NotOurs,
+}
+
 /// The result of committing the end of a job.
 #[expect(clippy::large_enum_variant, reason = "it exists for a moment")]
 pub(crate) enum FinishResult {
-    /// The end is committed, with its outbox message if there is a webhook.
-    Committed(Option<OutboxMessage>),
-    /// The job was already ended by another attempt or another server.
-    ByAnother,
+    /// This end is committed, with its outbox message if there is a webhook.
+    Committed(JobEnd, Option<OutboxMessage>),
+    /// The job was already ended by another attempt or another server, and not like this.
+    ByAnother(JobEnd),
     /// The server shuts down before the store accepted the end: the next process finds the job open.
     Abandoned,
 }
@@ -81,26 +85,27 @@ pub(crate) enum OnStoreError {
 }
 
 impl JobRecorder {
-    /// The recorder of a job that was started `attempt` times before.
+    /// The recorder of a job that was leased `attempt` times before.
     pub(crate) fn new(
         store: Arc<dyn Store>,
         webhook: Option<&Arc<Webhook>>,
         attempt: u32,
-        begin_write: BeginWrite,
+        durability: LeaseDurability,
         caller: Caller,
         closing: CancellationToken,
     ) -> Self {
         let webhook = webhook
             .filter(|webhook| webhook.filter.includes(WebhookEvent::Completed))
             .cloned();
+        let nonce = Nonce(random::bits());
         Self {
             store,
             webhook,
             outbox: None,
-            begin: None,
-            attempt,
-            begin_write,
-            unwritten_begin: None,
+            fence: Fence { attempt, nonce },
+            began_at: None,
+            durability,
+            is_uncommitted: false,
             caller,
             closing,
         }
@@ -117,72 +122,107 @@ impl JobRecorder {
         (self.caller == Caller::Detached).then(|| self.closing.clone())
     }
 
-    /// The model is about to begin. With [`BeginWrite::Immediate`] this waits until that is recorded;
-    /// otherwise the caller calls [`JobRecorder::write_begin`] a moment later. A begin that is lost
-    /// means that the job counts as not started.
-    pub(crate) async fn begin(&mut self, job: &Job, at: Timestamp) -> BeginWrite {
-        self.unwritten_begin = Some(at);
-        if self.begin_write == BeginWrite::Immediate {
-            self.write_begin(job);
-            if let Some(begin) = self.begin.take() {
-                self.begin = Some(std::future::ready(begin.await).boxed());
-            }
-        }
-        self.begin_write
+    /// The first lease of a job that is inserted with it, since `at`.
+    pub(crate) fn lease_with_insert(&mut self, job: &Job, at: Timestamp) -> LeaseRequest {
+        let request = self.request(job, at, LeaseDurability::Machine);
+        self.fence.attempt += 1;
+        self.began_at = Some(at);
+        request
     }
 
-    /// Starts to write that the model has begun.
-    pub(crate) fn write_begin(&mut self, job: &Job) {
-        let Some(at) = self.unwritten_begin.take() else {
+    /// Leases the job, before the model starts. Repeats the request until the store answers.
+    pub(crate) async fn lease(&mut self, job: &Job, at: Timestamp) -> LeaseDecision {
+        if let Some(began_at) = self.began_at {
+            return LeaseDecision::Start(began_at);
+        }
+        loop {
+            match self
+                .store
+                .lease(self.request(job, at, self.durability))
+                .await
+            {
+                Ok(LeaseResult::Granted(fence)) => {
+                    self.fence = fence;
+                    self.began_at = Some(at);
+                    self.is_uncommitted = self.durability == LeaseDurability::Process;
+                    return LeaseDecision::Start(at);
+                }
+                Ok(LeaseResult::CancelRequested) => return LeaseDecision::Cancel,
+                Ok(result) => {
+                    tracing::warn!(job = %job.id(), ?result, "the lease of the job was refused");
+                    return LeaseDecision::NotOurs;
+                }
+                Err(error) => {
+                    tracing::error!(job = %job.id(), error = %chain(&error), "failed to record start of job, retrying");
+                }
+            }
+            tokio::time::sleep(RETRY_AFTER).await;
+        }
+    }
+
+    /// Whether [`JobRecorder::commit_lease`] has something to do.
+    pub(crate) fn is_uncommitted(&self) -> bool {
+        self.is_uncommitted
+    }
+
+    /// Starts to commit a lease that survives only this process. Nothing waits for it: the end of the
+    /// job commits the lease too.
+    pub(crate) fn commit_lease(&mut self, job: &Job) {
+        let Some(began_at) = self.began_at.filter(|_| self.is_uncommitted) else {
             return;
         };
-        let (store, account, id) = (
-            Arc::clone(&self.store),
-            job.account().clone(),
-            job.id().clone(),
-        );
-        let mut begin = async move { store.begin(&account, &id, at).await }.boxed();
-        // Polled once, so that it reaches the store before the end does. `finish` awaits the result.
-        match begin.as_mut().now_or_never() {
-            Some(result) => self.begin = Some(std::future::ready(result).boxed()),
-            None => self.begin = Some(begin),
+        self.is_uncommitted = false;
+        let request = LeaseRequest {
+            after_attempt: self.fence.attempt - 1,
+            ..self.request(job, began_at, LeaseDurability::Machine)
+        };
+        let store = Arc::clone(&self.store);
+        tokio::spawn(async move {
+            let id = request.id.clone();
+            if let Err(error) = store.lease(request).await {
+                tracing::warn!(job = %id, error = %chain(&error), "failed to commit lease of job");
+            }
+        });
+    }
+
+    fn request(&self, job: &Job, began_at: Timestamp, durability: LeaseDurability) -> LeaseRequest {
+        LeaseRequest {
+            account: job.account().clone(),
+            id: job.id().clone(),
+            nonce: self.fence.nonce,
+            after_attempt: self.fence.attempt,
+            began_at,
+            durability,
         }
     }
 
-    /// Commits the end together with its outbox message.
+    /// Commits the end together with its outbox message. If a cancel is recorded, the end becomes
+    /// canceled.
     pub(crate) async fn finish(
-        mut self,
+        &self,
         job: &Job,
-        end: &JobEnd,
+        end: JobEnd,
         on_error: OnStoreError,
     ) -> Result<FinishResult, StoreError> {
-        let snapshot = job.snapshot_with(end);
-        self.await_begin(job).await;
-        let message = self
-            .webhook
-            .as_ref()
-            .zip(self.outbox.as_ref())
-            .map(|(webhook, outbox)| outbox.message(webhook, job, &snapshot));
+        let (mut end, mut tries_while_closing) = (end, 0);
+        let mut finish = self.finish_request(job, &end);
         planted!(
             ForgottenCancel,
             if end.status == tidegate_core::Status::Canceled {
-                return Ok(FinishResult::Committed(message));
+                return Ok(FinishResult::Committed(end, finish.message));
             }
         );
-        let finish = JobFinish {
-            account: job.account().clone(),
-            id: job.id().clone(),
-            attempt: self.attempt,
-            began_at: self.unwritten_begin,
-            status: end.status,
-            completion: completion(snapshot),
-            message: message.clone(),
-        };
-        let mut tries_while_closing = 0;
         loop {
             match self.store.finish(finish.clone()).await {
-                Ok(true) => return Ok(FinishResult::Committed(message)),
-                Ok(false) => return Ok(FinishResult::ByAnother),
+                Ok(FinishOutcome::Committed | FinishOutcome::AlreadyCommitted) => {
+                    return Ok(FinishResult::Committed(end, finish.message));
+                }
+                Ok(FinishOutcome::ByAnother) => return Ok(FinishResult::ByAnother(end)),
+                Ok(FinishOutcome::CancelRequested) => {
+                    end = end.into_canceled();
+                    finish = self.finish_request(job, &end);
+                    continue;
+                }
                 Err(error) if on_error == OnStoreError::Return => return Err(error),
                 Err(error) => {
                     tracing::error!(job = %job.id(), error = %chain(&error), "failed to record end of job, retrying");
@@ -198,15 +238,21 @@ impl JobRecorder {
         }
     }
 
-    async fn await_begin(&mut self, job: &Job) {
-        let Some(begin) = self.begin.take() else {
-            return;
-        };
-        match begin.await {
-            Ok(attempt) => self.attempt = attempt.unwrap_or(self.attempt),
-            Err(error) => {
-                tracing::warn!(job = %job.id(), error = %chain(&error), "failed to record begin of job");
-            }
+    fn finish_request(&self, job: &Job, end: &JobEnd) -> JobFinish {
+        let snapshot = job.snapshot_with(end);
+        let message = self
+            .webhook
+            .as_ref()
+            .zip(self.outbox.as_ref())
+            .map(|(webhook, outbox)| outbox.message(webhook, job, &snapshot));
+        JobFinish {
+            account: job.account().clone(),
+            id: job.id().clone(),
+            fence: self.fence,
+            began_at: self.began_at,
+            status: end.status,
+            completion: completion(snapshot),
+            message,
         }
     }
 }

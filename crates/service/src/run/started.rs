@@ -3,15 +3,25 @@
 use tidegate_core::Event;
 use tidegate_core::port::Running;
 
-use super::recorder::BeginWrite;
+use crate::snapshot::TerminalState;
 
 /// A job that the executor has started.
 pub(crate) struct StartedRun {
     pub(crate) running: Box<dyn Running>,
-    /// How its begin is recorded; `None` when it is not.
-    pub(crate) begin_write: Option<BeginWrite>,
     /// An event that was received before the job could be published.
     pub(crate) first_event: Option<Event>,
+}
+
+/// How the task of a job ends.
+#[derive(Debug)]
+pub(crate) enum RunResult {
+    /// The job ends in this state.
+    Ended(TerminalState),
+    /// The job is left to the next server process, which finds it as it was; or it was never
+    /// accepted.
+    Left,
+    /// The job has ended elsewhere, or another server has its lease.
+    NotOurs,
 }
 
 /// The event that was received already, or the next one.

@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::deadlines::{Deadlines, StopReason};
 use super::finish::{EndedJob, TerminalWebhook};
-use super::recorder::{BeginWrite, JobRecorder, OnStoreError};
-use super::started::{StartedRun, abandon, next_event};
+use super::recorder::{JobRecorder, LeaseDecision, OnStoreError};
+use super::started::{RunResult, StartedRun, abandon, next_event};
 use crate::files::OutputOwner;
 use crate::input::{JsonType, OutputTypes};
 use crate::job::Job;
@@ -31,8 +31,12 @@ use crate::webhook::WebhookSender;
 
 /// The pause before a job that the executor turned away is admitted again.
 const READMIT_AFTER: Duration = Duration::from_secs(1);
-/// How long a job runs before its begin is recorded, if begin and end may be recorded together.
-const WRITE_BEGIN_AFTER: Duration = Duration::from_millis(25);
+/// How long a job runs before its lease is committed. Most jobs have ended by then, and one commit
+/// records lease and end.
+const COMMIT_LEASE_AFTER: Duration = Duration::from_millis(25);
+/// The error that clients see of a job that another server ended, if its record cannot be read.
+const ENDED_ELSEWHERE: &str =
+    "another server has run or ended the job, and its record cannot be read; request the job again";
 /// After this many values of a generator, other tasks get to run.
 const VALUES_PER_YIELD: usize = 64;
 
@@ -67,11 +71,21 @@ pub(crate) struct Tracker {
 impl Tracker {
     pub(crate) async fn run(mut self, admitted: Admitted) {
         let terminal = match self.run_to_end(admitted).await {
-            Some(terminal) if self.is_inserted().await => terminal,
-            // Left to the next server process, which finds the job as it was; or never accepted.
-            Some(_) | None => {
+            RunResult::Ended(terminal) if self.is_inserted().await => terminal,
+            RunResult::Ended(_) | RunResult::Left => {
                 remove_scratch(self.work.scratch.clone()).await;
                 return self.service.shared().registry.forget(&self.job);
+            }
+            RunResult::NotOurs => {
+                remove_scratch(self.work.scratch.clone()).await;
+                let unknown = TerminalState::Failed(ENDED_ELSEWHERE.to_owned());
+                let Some(end) = self.job.decide_end(unknown) else {
+                    return;
+                };
+                return self
+                    .service
+                    .publish_recorded_end(&self.job, self.claim, end)
+                    .await;
             }
         };
         // Settled first: from here on a cancel is no longer accepted.
@@ -106,8 +120,8 @@ impl Tracker {
         }
     }
 
-    /// Runs the job; `None` when it is left to the next server process, or was never accepted.
-    async fn run_to_end(&mut self, admitted: Admitted) -> Option<TerminalState> {
+    /// Runs the job.
+    async fn run_to_end(&mut self, admitted: Admitted) -> RunResult {
         let stopped = self.deadlines.before_start(self.job.cancel_token());
         tokio::pin!(stopped);
         let leave_at = self
@@ -119,7 +133,7 @@ impl Tracker {
             let pending = match admitted {
                 Admitted::Now(admission) => {
                     match self.deadlines.at_start(self.job.cancel_token()) {
-                        Some(stop) => return Some(stop.terminal()),
+                        Some(stop) => return RunResult::Ended(stop.terminal()),
                         None => break admission,
                     }
                 }
@@ -127,8 +141,8 @@ impl Tracker {
             };
             let result = tokio::select! {
                 biased;
-                stop = &mut stopped => return Some(stop.terminal()),
-                () = left_to_next_server(leave_at.clone()) => return None,
+                stop = &mut stopped => return RunResult::Ended(stop.terminal()),
+                () = left_to_next_server(leave_at.clone()) => return RunResult::Left,
                 result = pending => result,
             };
             admitted = match result {
@@ -138,7 +152,7 @@ impl Tracker {
                     Admitted::Queued(self.readmission())
                 }
                 Err(refusal) => {
-                    return Some(TerminalState::Failed(format!(
+                    return RunResult::Ended(TerminalState::Failed(format!(
                         "the job could not be started: {refusal}"
                     )));
                 }
@@ -152,18 +166,21 @@ impl Tracker {
             let files = &self.service.shared().deps.files;
             let fetched = tokio::select! {
                 biased;
-                stop = &mut stopped => return Some(stop.terminal()),
+                stop = &mut stopped => return RunResult::Ended(stop.terminal()),
                 fetched = files.fetch(self.job.account(), urls, &self.work.scratch) => fetched,
             };
             match fetched {
                 Ok(files) => self.work.files = files,
-                Err(error) => return Some(TerminalState::Failed(error.to_string())),
+                Err(error) => return RunResult::Ended(TerminalState::Failed(error.to_string())),
             }
         }
         if self.job.cancel_token().is_cancelled() {
-            return Some(TerminalState::Canceled);
+            return RunResult::Ended(TerminalState::Canceled);
         }
-        self.run_on_executor(admission).await
+        match self.lease(stopped).await {
+            Ok(began_at) => self.run_on_executor(admission, began_at).await,
+            Err(result) => result,
+        }
     }
 
     /// Waits until the insert of the job is committed; `false` when it failed.
@@ -204,14 +221,40 @@ impl Tracker {
         })
     }
 
-    /// Starts the job on the executor and records that. `None` when its insert failed.
-    async fn start(&mut self, admission: Box<dyn Admission>) -> Option<StartedRun> {
+    /// Leases the job before the model starts; returns when it began.
+    async fn lease(
+        &mut self,
+        stopped: impl Future<Output = StopReason>,
+    ) -> Result<Timestamp, RunResult> {
         let began_at = self.began_at.unwrap_or_else(|| self.job.start_time());
+        let Some(recorder) = &mut self.recorder else {
+            return Ok(began_at);
+        };
+        let leave_at = recorder.leave_to_next_server();
+        // The lease first: it is granted at once, unless the store fails.
+        let decision = tokio::select! {
+            biased;
+            decision = recorder.lease(&self.job, began_at) => decision,
+            stop = stopped => return Err(RunResult::Ended(stop.terminal())),
+            () = left_to_next_server(leave_at) => return Err(RunResult::Left),
+        };
+        match decision {
+            LeaseDecision::Start(began_at) => Ok(began_at),
+            LeaseDecision::Cancel => Err(RunResult::Ended(TerminalState::Canceled)),
+            LeaseDecision::NotOurs => Err(RunResult::NotOurs),
+        }
+    }
+
+    /// Starts the job on the executor. `None` when its insert failed.
+    async fn start(
+        &mut self,
+        admission: Box<dyn Admission>,
+        began_at: Timestamp,
+    ) -> Option<StartedRun> {
         let Some(mut insert) = self.insert.take() else {
-            let begin_write = self.record_begin(began_at).await;
+            self.publish_begin(began_at);
             return Some(StartedRun {
                 running: admission.start(self.work.clone()).await,
-                begin_write,
                 first_event: None,
             });
         };
@@ -231,19 +274,14 @@ impl Tracker {
             }
             return None;
         }
-        let begin_write = self.record_begin(began_at).await;
+        self.publish_begin(began_at);
         Some(StartedRun {
             running,
-            begin_write,
             first_event,
         })
     }
 
-    async fn record_begin(&mut self, began_at: Timestamp) -> Option<BeginWrite> {
-        let begin_write = match &mut self.recorder {
-            Some(recorder) => Some(recorder.begin(&self.job, began_at).await),
-            None => None,
-        };
+    fn publish_begin(&mut self, began_at: Timestamp) {
         self.job.begin(began_at);
         self.service
             .model
@@ -252,19 +290,32 @@ impl Tracker {
         if let Some(webhook) = &mut self.webhook {
             webhook.start();
         }
-        begin_write
     }
 
-    async fn run_on_executor(&mut self, admission: Box<dyn Admission>) -> Option<TerminalState> {
+    async fn run_on_executor(
+        &mut self,
+        admission: Box<dyn Admission>,
+        began_at: Timestamp,
+    ) -> RunResult {
+        let Some(started) = self.start(admission, began_at).await else {
+            return RunResult::Left;
+        };
+        RunResult::Ended(self.follow(started).await)
+    }
+
+    /// Follows a started job to its end.
+    async fn follow(&mut self, started: StartedRun) -> TerminalState {
         let StartedRun {
             mut running,
-            begin_write,
             mut first_event,
-        } = self.start(admission).await?;
-        let mut begin_is_unwritten = begin_write == Some(BeginWrite::Deferred);
-        let write_begin = tokio::time::sleep(WRITE_BEGIN_AFTER);
+        } = started;
+        let mut lease_is_uncommitted = self
+            .recorder
+            .as_ref()
+            .is_some_and(|recorder| recorder.is_uncommitted());
+        let commit_lease = tokio::time::sleep(COMMIT_LEASE_AFTER);
         let stopped = self.deadlines.while_running(self.job.cancel_token());
-        tokio::pin!(stopped, write_begin);
+        tokio::pin!(stopped, commit_lease);
         let mut stop_reason: Option<StopReason> = None;
         let mut values = 0usize;
         let mut types = self.output_types();
@@ -279,10 +330,10 @@ impl Tracker {
                     continue;
                 }
                 event = next_event(&mut running, &mut first_event) => event,
-                () = &mut write_begin, if begin_is_unwritten => {
-                    begin_is_unwritten = false;
+                () = &mut commit_lease, if lease_is_uncommitted => {
+                    lease_is_uncommitted = false;
                     if let Some(recorder) = &mut self.recorder {
-                        recorder.write_begin(&self.job);
+                        recorder.commit_lease(&self.job);
                     }
                     continue;
                 }
@@ -300,7 +351,7 @@ impl Tracker {
                     if let Err(terminal) = added {
                         self.on_committed = running.on_committed();
                         abandon(running).await;
-                        return Some(terminal);
+                        return terminal;
                     }
                     if values.is_multiple_of(VALUES_PER_YIELD) {
                         // Readers of the stream run on this thread: they get the first value before the
@@ -327,13 +378,13 @@ impl Tracker {
                         LeakedPermit,
                         if matches!(terminal, TerminalState::Failed(_)) {
                             std::mem::forget(running);
-                            return Some(terminal);
+                            return terminal;
                         }
                     );
                     self.on_committed = running.on_committed();
                     // The slot is free before a client can see the end.
                     drop(running);
-                    return Some(terminal);
+                    return terminal;
                 }
             }
         }

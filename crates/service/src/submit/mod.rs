@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tidegate_core::lease::LeaseDurability;
 use tidegate_core::planted;
 use tidegate_core::port::{Admitted, BoxFuture};
 use tidegate_core::record::JobSpec;
@@ -18,7 +19,7 @@ use tokio::sync::oneshot;
 use crate::audit;
 use crate::job_service::JobService;
 use crate::run::deadlines::Deadlines;
-use crate::run::recorder::{BeginWrite, Caller, JobRecorder};
+use crate::run::recorder::{Caller, JobRecorder};
 use crate::run::tracker::Tracker;
 use crate::waiting::claims::ClaimGuard;
 use crate::webhook::WebhookSender;
@@ -144,7 +145,7 @@ impl JobService {
         store_works
             && has_no_files
             && prepared.response_mode == ResponseMode::Async
-            && self.model.begin_write() == BeginWrite::Deferred
+            && self.model.lease_durability() == LeaseDurability::Process
     }
 
     /// Starts a job while it is inserted: the disk is slower than the model's first step. Until the
@@ -160,8 +161,16 @@ impl JobService {
         let (committed, insert) = oneshot::channel();
         let mut tracker = self.tracker(prepared, Some((Arc::clone(&store), 0)), None);
         tracker.insert = Some(insert);
+        let lease = tracker
+            .recorder
+            .as_mut()
+            .map(|recorder| recorder.lease_with_insert(&job, job.start_time()));
         self.model.tasks.spawn(tracker.run(admitted));
-        match store.insert(spec).await {
+        let inserted = match lease {
+            Some(lease) => store.insert_leased(spec, lease).await,
+            None => store.insert(spec).await,
+        };
+        match inserted {
             Ok(Inserted::New) => {}
             // The id is random, so this does not happen in practice.
             Ok(Inserted::Known(_)) => return Err(Refusal::IdInUse(job.id().clone())),
@@ -290,7 +299,7 @@ impl JobService {
             store,
             webhook,
             attempt,
-            self.model.begin_write(),
+            self.model.lease_durability(),
             caller,
             closing,
         )

@@ -1,4 +1,5 @@
-//! A real store with faults that a test can set: inserts that wait or fail, and reads that fail.
+//! A real store with faults that a test can set: calls that wait or fail, and calls that take effect and
+//! report an error.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,18 +7,22 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use tidegate_core::lease::{Fence, LeaseRequest, LeaseResult, Nonce};
 use tidegate_core::outbox::{
     MessageFilter, MessageSummary, OutboxCounts, Reopened, SendOutcome, TakeRequest, TakenMessages,
 };
 use tidegate_core::record::{Completion, JobRecord, JobSpec, JobSummary};
-use tidegate_core::store::{Inserted, JobFilter, JobFinish, JobQuery, Page, Store, StoreError};
+use tidegate_core::store::{
+    CancelRequestResult, FinishOutcome, Inserted, JobFilter, JobFinish, JobQuery, Page, Store,
+    StoreError,
+};
 use tidegate_core::{Account, JobId, Status};
 use tidegate_store::{SqliteOptions, SqliteStore};
 use tokio::sync::Semaphore;
 
 /// A SQLite store and its current faults.
 pub(crate) struct FaultyStore {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     store: SqliteStore,
     /// An insert waits for a permit.
     inserts: Semaphore,
@@ -31,17 +36,41 @@ pub(crate) struct FaultyStore {
     rejected_ends: Mutex<Vec<JobId>>,
     rejections: AtomicUsize,
     unrecorded_attempts: AtomicUsize,
+    /// An end waits for a permit.
+    ends: Semaphore,
+    started_ends: AtomicUsize,
+    /// How many of the next leases and ends are committed and reported as failed.
+    lost_lease_answers: AtomicUsize,
+    lost_end_answers: AtomicUsize,
+    /// How many leases and cancel requests fail.
+    failing_leases: AtomicUsize,
+    failed_leases: AtomicUsize,
+    failing_cancels: AtomicUsize,
 }
 
 impl FaultyStore {
     /// A store without faults.
     pub(crate) fn new() -> Arc<Self> {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        Self::open(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    /// A store with the files that a kill of this process would leave now.
+    pub(crate) fn copy_after_a_crash(&self) -> Arc<Self> {
+        let copy = tempfile::tempdir().expect("a temporary folder");
+        for entry in std::fs::read_dir(self.folder.path()).expect("the data folder") {
+            let file = entry.expect("a file").path();
+            let name = file.file_name().expect("a name");
+            std::fs::copy(&file, copy.path().join(name)).expect("a copy");
+        }
+        Self::open(copy)
+    }
+
+    fn open(folder: tempfile::TempDir) -> Arc<Self> {
         let store =
             SqliteStore::open(folder.path(), &SqliteOptions::default()).expect("a new store");
         let inserts = Semaphore::new(Semaphore::MAX_PERMITS);
         Arc::new(Self {
-            _folder: folder,
+            folder: folder,
             store,
             inserts,
             started_inserts: AtomicUsize::new(0),
@@ -52,7 +81,63 @@ impl FaultyStore {
             rejected_ends: Mutex::default(),
             rejections: AtomicUsize::new(0),
             unrecorded_attempts: AtomicUsize::new(0),
+            ends: Semaphore::new(Semaphore::MAX_PERMITS),
+            started_ends: AtomicUsize::new(0),
+            lost_lease_answers: AtomicUsize::new(0),
+            lost_end_answers: AtomicUsize::new(0),
+            failing_leases: AtomicUsize::new(0),
+            failed_leases: AtomicUsize::new(0),
+            failing_cancels: AtomicUsize::new(0),
         })
+    }
+
+    /// Makes ends wait.
+    pub(crate) fn hold_ends(&self) {
+        self.ends.forget_permits(Semaphore::MAX_PERMITS);
+    }
+
+    /// Lets waiting and future ends continue.
+    pub(crate) fn release_ends(&self) {
+        self.ends.add_permits(Semaphore::MAX_PERMITS);
+    }
+
+    /// Waits until the end of a job was started.
+    pub(crate) async fn end_started(&self) {
+        while self.started_ends.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Commits the next leases and reports an error for them.
+    pub(crate) fn lose_lease_answers(&self, times: usize) {
+        self.lost_lease_answers.store(times, Ordering::SeqCst);
+    }
+
+    /// Commits the next ends and reports an error for them.
+    pub(crate) fn lose_end_answers(&self, times: usize) {
+        self.lost_end_answers.store(times, Ordering::SeqCst);
+    }
+
+    /// Makes every lease fail until [`Self::restore_leases`].
+    pub(crate) fn fail_leases(&self) {
+        self.failing_leases.store(usize::MAX, Ordering::SeqCst);
+    }
+
+    /// Ends [`Self::fail_leases`].
+    pub(crate) fn restore_leases(&self) {
+        self.failing_leases.store(0, Ordering::SeqCst);
+    }
+
+    /// Waits until a lease has failed.
+    pub(crate) async fn lease_failed(&self) {
+        while self.failed_leases.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Makes the next cancel requests fail.
+    pub(crate) fn fail_cancels(&self, times: usize) {
+        self.failing_cancels.store(times, Ordering::SeqCst);
     }
 
     /// Makes inserts wait.
@@ -124,7 +209,10 @@ impl FaultyStore {
         let finish = JobFinish {
             account: Account::ANONYMOUS,
             id: id.clone(),
-            attempt: 0,
+            fence: Fence {
+                attempt: 0,
+                nonce: Nonce(1),
+            },
             began_at: None,
             status: Status::Canceled,
             completion: Completion {
@@ -133,7 +221,10 @@ impl FaultyStore {
             },
             message: None,
         };
-        assert!(self.store.finish(finish).await.expect("the store works"));
+        assert_eq!(
+            self.store.finish(finish).await.expect("the store works"),
+            FinishOutcome::Committed
+        );
     }
 
     /// Waits until this many inserts were started.
@@ -151,10 +242,23 @@ impl FaultyStore {
             .await
             .expect("the semaphore is never closed");
         match self.unwritable.load(Ordering::SeqCst) {
-            true => Err(StoreError::Unavailable("fault set by the test".to_owned())),
+            true => Err(fault()),
             false => Ok(()),
         }
     }
+}
+
+fn fault() -> StoreError {
+    StoreError::Unavailable("fault set by the test".to_owned())
+}
+
+/// Whether a fault applies to this call; counts it.
+fn take_one(times: &AtomicUsize) -> bool {
+    times
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |times| {
+            times.checked_sub(1)
+        })
+        .is_ok()
 }
 
 #[async_trait]
@@ -169,20 +273,39 @@ impl Store for FaultyStore {
         self.store.replace(spec).await
     }
 
-    async fn begin(
+    async fn insert_leased(
+        &self,
+        spec: JobSpec,
+        lease: LeaseRequest,
+    ) -> Result<Inserted, StoreError> {
+        self.before_insert().await?;
+        self.store.insert_leased(spec, lease).await
+    }
+
+    async fn lease(&self, request: LeaseRequest) -> Result<LeaseResult, StoreError> {
+        if take_one(&self.failing_leases) {
+            self.failed_leases.fetch_add(1, Ordering::SeqCst);
+            return Err(fault());
+        }
+        let result = self.store.lease(request).await;
+        match take_one(&self.lost_lease_answers) {
+            true => Err(fault()),
+            false => result,
+        }
+    }
+
+    async fn request_cancel(
         &self,
         account: &Account,
         id: &JobId,
-        at: Timestamp,
-    ) -> Result<Option<u32>, StoreError> {
-        self.store.begin(account, id, at).await
+    ) -> Result<CancelRequestResult, StoreError> {
+        match take_one(&self.failing_cancels) {
+            true => Err(fault()),
+            false => self.store.request_cancel(account, id).await,
+        }
     }
 
-    async fn request_cancel(&self, account: &Account, id: &JobId) -> Result<bool, StoreError> {
-        self.store.request_cancel(account, id).await
-    }
-
-    async fn finish(&self, finish: JobFinish) -> Result<bool, StoreError> {
+    async fn finish(&self, finish: JobFinish) -> Result<FinishOutcome, StoreError> {
         let is_rejected = |ends: &Mutex<Vec<JobId>>| {
             ends.lock()
                 .expect("the lock is not poisoned")
@@ -190,23 +313,27 @@ impl Store for FaultyStore {
         };
         if is_rejected(&self.rejected_ends) {
             self.rejections.fetch_add(1, Ordering::SeqCst);
-            return Err(StoreError::Unavailable("fault set by the test".to_owned()));
+            return Err(fault());
         }
-        self.store.finish(finish).await
+        self.started_ends.fetch_add(1, Ordering::SeqCst);
+        let _permit = self
+            .ends
+            .acquire()
+            .await
+            .expect("the semaphore is never closed");
+        let outcome = self.store.finish(finish).await;
+        match take_one(&self.lost_end_answers) {
+            true => Err(fault()),
+            false => outcome,
+        }
     }
 
     async fn get(&self, account: &Account, id: &JobId) -> Result<Option<JobRecord>, StoreError> {
         if self.corrupt.load(Ordering::SeqCst) {
             return Err(StoreError::Corrupt("fault set by the test".to_owned()));
         }
-        let fails = self
-            .unreadable
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |times| {
-                times.checked_sub(1)
-            })
-            .is_ok();
-        if fails {
-            return Err(StoreError::Unavailable("fault set by the test".to_owned()));
+        if take_one(&self.unreadable) {
+            return Err(fault());
         }
         self.store.get(account, id).await
     }

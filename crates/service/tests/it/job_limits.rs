@@ -95,7 +95,11 @@ async fn a_canceled_job_is_canceled_whatever_the_model_returns() {
         let (model, jobs) = streaming_service(1);
         let ticket = expect_new(jobs.submit(submission("{}")).await);
         let mut run = model.started().await;
-        assert!(jobs.cancel(ticket.job().account(), ticket.job().id()).await);
+        assert!(
+            jobs.cancel(ticket.job().account(), ticket.job().id())
+                .await
+                .unwrap()
+        );
         run.cancel_requested().await;
         run.send(Event::Ended(outcome));
         ticket.job().ended().await;

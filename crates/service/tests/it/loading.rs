@@ -130,11 +130,11 @@ async fn a_job_that_is_not_loaded_yet_is_found_listed_and_canceled() {
     assert!(listed.iter().all(|job| job.status() == Status::Queued));
     let canceled = jobs.get(&Account::ANONYMOUS, &id(1_501)).await;
     let canceled = canceled.expect("the job exists");
-    assert!(jobs.cancel(&Account::ANONYMOUS, &id(1_501)).await);
+    assert!(jobs.cancel(&Account::ANONYMOUS, &id(1_501)).await.unwrap());
     canceled.ended().await;
     assert_eq!(canceled.status(), Status::Canceled);
     assert_eq!(store.record(&id(1_501)).await.status, Status::Canceled);
-    assert!(!jobs.cancel(&Account::ANONYMOUS, &id(1_501)).await);
+    assert!(!jobs.cancel(&Account::ANONYMOUS, &id(1_501)).await.unwrap());
     store.allow_reads_of_open_jobs(100);
     let expected: Vec<JobId> = (0..JOBS).filter(|n| *n != 1_501).map(id).collect();
     assert_eq!(run_all(&model, JOBS - 1).await, expected);

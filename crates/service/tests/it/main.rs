@@ -7,6 +7,7 @@ mod fake_model;
 mod faulty_store;
 mod job_insertion;
 mod job_limits;
+mod leases;
 mod loading;
 mod outbox;
 mod queueing;
@@ -158,7 +159,11 @@ async fn a_job_canceled_in_the_queue_never_starts() {
     let waiting = expect_new(jobs.submit(submission("{}")).await);
     assert_eq!(waiting.job().status(), Status::Queued);
 
-    assert!(jobs.cancel(&Account::ANONYMOUS, waiting.job().id()).await);
+    assert!(
+        jobs.cancel(&Account::ANONYMOUS, waiting.job().id())
+            .await
+            .unwrap()
+    );
     waiting.job().ended().await;
 
     assert_eq!(waiting.job().status(), Status::Canceled);
@@ -241,7 +246,7 @@ async fn two_accounts_can_use_the_same_id_and_see_only_their_own_job() {
     let mut second_run = model.started().await;
 
     assert!(jobs.get(&Account::ANONYMOUS, &id).await.is_none());
-    assert!(jobs.cancel(&b, &id).await);
+    assert!(jobs.cancel(&b, &id).await.unwrap());
     second_run.cancel_requested().await;
     assert!(
         !first_run.is_cancel_requested(),
@@ -284,7 +289,7 @@ async fn an_account_cannot_cancel_the_job_of_another_account() {
     );
     let run = model.started().await;
     for other in [Account::parse("b").unwrap(), Account::ANONYMOUS] {
-        assert!(!jobs.cancel(&other, ticket.job().id()).await);
+        assert!(!jobs.cancel(&other, ticket.job().id()).await.unwrap());
     }
     fake_model::yield_to_all_tasks().await;
     assert!(!run.is_cancel_requested());

@@ -98,14 +98,14 @@ async fn a_waiting_job_is_canceled_at_once_and_the_next_one_runs() {
     let run = model.started().await;
     let waits = submitted(&jobs, job("ann", "waits")).await;
     let next = submitted(&jobs, job("ann", "next")).await;
-    assert!(jobs.cancel(&account("ann"), &id("waits")).await);
+    assert!(jobs.cancel(&account("ann"), &id("waits")).await.unwrap());
     waits.ended().await;
     assert_eq!(
         (waits.status(), next.status()),
         (Status::Canceled, Status::Queued)
     );
     assert!(
-        !jobs.cancel(&account("ann"), &id("waits")).await,
+        !jobs.cancel(&account("ann"), &id("waits")).await.unwrap(),
         "the job has ended"
     );
     succeed(&run);

@@ -179,7 +179,7 @@ async fn a_job_with_an_evicted_input_can_be_canceled_and_read() {
         Ok(_) | Err(_) => panic!("the job waits"),
     };
     assert_eq!(same, input(4));
-    assert!(jobs.cancel(&Account::ANONYMOUS, &id(4)).await);
+    assert!(jobs.cancel(&Account::ANONYMOUS, &id(4)).await.unwrap());
     waiting[3].ended().await;
     assert_eq!(
         (waiting[3].status(), input_shown(&jobs, 4).await),
@@ -219,7 +219,7 @@ async fn a_temporary_read_failure_of_the_store_only_delays_jobs() {
     let store = FaultyStore::new();
     let (model, jobs, run, waiting) = service_with_queue(&store).await;
     for number in 1..4 {
-        assert!(jobs.cancel(&Account::ANONYMOUS, &id(number)).await);
+        assert!(jobs.cancel(&Account::ANONYMOUS, &id(number)).await.unwrap());
         waiting[number - 1].ended().await;
     }
     store.fail_reads(2);

@@ -1,11 +1,11 @@
-//! One job: insert, begin, finish.
+//! One job: insert, finish.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tidegate_core::record::{JobRecord, JobSpec};
-use tidegate_core::store::{Inserted, JobFinish, Store, StoreError};
+use tidegate_core::record::JobSpec;
+use tidegate_core::store::{FinishOutcome, Inserted, Store, StoreError};
 use tidegate_core::{Account, Status};
 
 use super::samples::*;
@@ -42,7 +42,7 @@ pub async fn an_unknown_job_is_none(store: Arc<dyn Store>) {
 /// The second insert of an id returns the current record of the first and changes nothing.
 pub async fn a_known_id_returns_its_record(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
-    store.begin(&ann(), &id("a"), at(5)).await.unwrap();
+    leased(&*store, lease("a", 0, 1)).await;
 
     let second = store.insert(full_spec("a")).await.unwrap();
 
@@ -89,34 +89,11 @@ pub async fn accounts_have_their_own_ids(store: Arc<dyn Store>) {
     }
 }
 
-/// A job that begins again has a new attempt and a new start.
-pub async fn begin_counts_the_attempts(store: Arc<dyn Store>) {
-    store.insert(spec("a")).await.unwrap();
-    assert_eq!(store.begin(&ann(), &id("a"), at(1)).await.unwrap(), Some(1));
-    assert_eq!(store.begin(&ann(), &id("a"), at(2)).await.unwrap(), Some(2));
-
-    let stored = get(&*store, "a").await;
-    assert_eq!(
-        (stored.status, stored.attempt, stored.started_at),
-        (Status::Processing, 2, Some(at(2)))
-    );
-}
-
-/// Only unfinished jobs can begin.
-pub async fn finished_and_unknown_jobs_do_not_begin(store: Arc<dyn Store>) {
-    over(&*store, "a", 1).await;
-    let before = get(&*store, "a").await;
-
-    assert_eq!(store.begin(&ann(), &id("a"), at(2)).await.unwrap(), None);
-    assert_eq!(store.begin(&ann(), &id("b"), at(2)).await.unwrap(), None);
-    assert_eq!(get(&*store, "a").await, before);
-}
-
 /// All fields of a completion are stored, and the spec is unchanged.
 pub async fn every_field_of_a_completion_is_stored(store: Arc<dyn Store>) {
     store.insert(full_spec("a")).await.unwrap();
-    store.begin(&ann(), &id("a"), at(1)).await.unwrap();
-    assert!(store.finish(finish("a", 1, 2)).await.unwrap());
+    let fence = leased(&*store, lease("a", 0, 1)).await;
+    assert!(ends(&*store, finish_leased("a", fence, 2)).await);
 
     let stored = get(&*store, "a").await;
     assert_eq!(
@@ -126,25 +103,6 @@ pub async fn every_field_of_a_completion_is_stored(store: Arc<dyn Store>) {
     assert_eq!(
         (stored.spec, stored.completion),
         (full_spec("a"), Some(completion(2)))
-    );
-}
-
-/// A job that finishes before its begin was recorded counts one attempt more. Other attempts cannot
-/// finish it.
-pub async fn finish_can_record_the_begin(store: Arc<dyn Store>) {
-    store.insert(spec("a")).await.unwrap();
-    store.begin(&ann(), &id("a"), at(1)).await.unwrap();
-    let began = |attempt| JobFinish {
-        began_at: Some(at(2)),
-        ..finish("a", attempt, 3)
-    };
-    assert!(!store.finish(began(0)).await.unwrap());
-    assert!(store.finish(began(1)).await.unwrap());
-
-    let stored = get(&*store, "a").await;
-    assert_eq!(
-        (stored.attempt, stored.started_at, stored.status),
-        (2, Some(at(2)), Status::Succeeded)
     );
 }
 
@@ -164,7 +122,7 @@ pub async fn every_terminal_status_is_stored(store: Arc<dyn Store>) {
         end.completion.error = None;
         end.completion.logs.clear();
         end.completion.metrics.clear();
-        assert!(store.finish(end.clone()).await.unwrap());
+        assert!(ends(&*store, end.clone()).await);
 
         let stored = get(&*store, &name).await;
         assert_eq!(
@@ -177,51 +135,13 @@ pub async fn every_terminal_status_is_stored(store: Arc<dyn Store>) {
 /// A job that never began can be canceled.
 pub async fn a_queued_job_is_finished_by_attempt_zero(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
-    assert!(store.finish(finish("a", 0, 1)).await.unwrap());
+    assert!(ends(&*store, finish("a", 0, 1)).await);
 
     let stored = get(&*store, "a").await;
     assert_eq!(
         (stored.status, stored.attempt, stored.started_at),
         (Status::Succeeded, 0, None)
     );
-}
-
-/// A cancel request is durable. It has no effect on finished and unknown jobs.
-pub async fn a_cancel_request_is_stored(store: Arc<dyn Store>) {
-    store.insert(spec("a")).await.unwrap();
-    store.begin(&ann(), &id("a"), at(1)).await.unwrap();
-    let before = get(&*store, "a").await;
-    assert!(store.request_cancel(&ann(), &id("a")).await.unwrap());
-    assert_eq!(
-        get(&*store, "a").await,
-        JobRecord {
-            cancel_requested: true,
-            ..before
-        }
-    );
-    assert!(store.finish(finish("a", 1, 2)).await.unwrap());
-    for name in ["a", "unknown"] {
-        assert!(
-            !store.request_cancel(&ann(), &id(name)).await.unwrap(),
-            "{name}"
-        );
-    }
-}
-
-/// Only the latest attempt can finish the job.
-pub async fn an_old_attempt_cannot_finish_the_job(store: Arc<dyn Store>) {
-    store.insert(spec("a")).await.unwrap();
-    for micros in [1, 2] {
-        store.begin(&ann(), &id("a"), at(micros)).await.unwrap();
-    }
-    for attempt in [0, 1, 3] {
-        assert!(
-            !store.finish(finish("a", attempt, 3)).await.unwrap(),
-            "attempt {attempt}"
-        );
-    }
-    assert_eq!(get(&*store, "a").await.status, Status::Processing);
-    assert!(store.finish(finish("a", 2, 3)).await.unwrap());
 }
 
 /// The first end counts. An unknown job cannot be finished.
@@ -231,8 +151,9 @@ pub async fn a_finished_job_does_not_change(store: Arc<dyn Store>) {
     let mut second = finish("a", 0, 2);
     second.status = Status::Failed;
 
-    assert!(!store.finish(second).await.unwrap());
-    assert!(!store.finish(finish("b", 0, 2)).await.unwrap());
+    for late in [second, finish("b", 0, 2)] {
+        assert_eq!(store.finish(late).await.unwrap(), FinishOutcome::ByAnother);
+    }
     assert_eq!(get(&*store, "a").await, before);
 }
 
@@ -287,8 +208,8 @@ pub async fn ten_mebibytes_are_stored(store: Arc<dyn Store>) {
         ..spec("a")
     };
     store.insert(job).await.unwrap();
-    store.begin(&ann(), &id("a"), at(1)).await.unwrap();
-    let mut end = finish("a", 1, 2);
+    let fence = leased(&*store, lease("a", 0, 1)).await;
+    let mut end = finish_leased("a", fence, 2);
     end.completion.output = Some(large.clone());
     end.completion.logs = "line\n".repeat(1 << 20);
     store.finish(end.clone()).await.unwrap();

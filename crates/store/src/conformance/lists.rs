@@ -302,9 +302,9 @@ pub async fn summaries_of_recent_jobs_of_all_accounts(store: Arc<dyn Store>) {
         })
         .await
         .unwrap();
-    store.begin(&ann(), &id("a"), at(1)).await.unwrap();
+    leased(&*store, lease("a", 0, 1)).await;
     store.insert(spec("c")).await.unwrap();
-    assert!(store.finish(finish("c", 0, 7)).await.unwrap());
+    assert!(ends(&*store, finish("c", 0, 7)).await);
 
     let all = store
         .recent(JobFilter {

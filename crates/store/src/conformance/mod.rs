@@ -11,6 +11,7 @@ pub mod blobs;
 pub mod documents;
 pub mod durability;
 pub mod jobs;
+pub mod leases;
 pub mod lists;
 pub mod open;
 pub mod outbox;
@@ -29,18 +30,25 @@ macro_rules! conformance {
             a_known_id_returns_its_record,
             accounts_have_their_own_ids,
             a_finished_job_can_be_replaced,
-            begin_counts_the_attempts,
-            finished_and_unknown_jobs_do_not_begin,
             every_field_of_a_completion_is_stored,
             every_terminal_status_is_stored,
-            finish_can_record_the_begin,
             a_queued_job_is_finished_by_attempt_zero,
-            a_cancel_request_is_stored,
-            an_old_attempt_cannot_finish_the_job,
             a_finished_job_does_not_change,
             a_non_terminal_status_is_refused,
             any_text_is_stored,
             ten_mebibytes_are_stored,
+        );
+        $crate::conformance!(@cases $open, leases:
+            leases_count_the_attempts,
+            a_repeated_request_gets_the_same_lease,
+            a_leased_job_is_not_leased_again,
+            ended_canceled_and_unknown_jobs_are_not_leased,
+            a_job_is_inserted_with_its_lease,
+            a_lease_ends_its_job_once,
+            an_old_lease_cannot_end_the_job,
+            a_lost_attempt_is_ended_without_a_lease,
+            a_job_with_a_cancel_request_ends_as_canceled,
+            an_ended_job_takes_no_cancel_request,
         );
         $crate::conformance!(@cases $open, open:
             open_jobs_come_in_the_order_of_acceptance,
@@ -53,6 +61,7 @@ macro_rules! conformance {
             one_id_from_many_callers_is_new_once,
             one_of_many_ends_succeeds,
             a_job_begins_or_is_canceled,
+            one_of_many_leases_is_granted,
             acknowledged_changes_are_visible,
             one_of_many_new_documents_is_stored,
             no_change_of_a_document_is_lost,

@@ -38,7 +38,7 @@ pub async fn open_jobs_come_in_the_order_of_acceptance(store: Arc<dyn Store>) {
             .await
             .unwrap();
     }
-    store.begin(&ann(), &id("c"), at(9)).await.unwrap();
+    leased(&*store, lease("c", 0, 1)).await;
 
     let open = all_open(&*store, 3).await;
     assert!(open.is_sorted_by(|(a, _), (b, _)| a < b) && open[0].0 > 0);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::lease::{Fence, Nonce};
 use tidegate_core::outbox::{
     MessageClaim, MessageFilter, MessageLimits, MessageState, MessageSummary, OutboxCounts,
     OutboxMessage, Reopened, SendOutcome, Settlement, TakeRequest,
@@ -76,11 +77,14 @@ pub async fn a_message_is_stored_with_the_end(store: Arc<dyn Store>) {
 /// An attempt that cannot finish the job stores no message.
 pub async fn no_end_no_message(store: Arc<dyn Store>) {
     store.insert(spec("a")).await.unwrap();
-    store.begin(&ann(), &id("a"), at(1)).await.unwrap();
-    for attempt in [0, 2] {
-        let mut end = finish("a", attempt, 1);
+    let fence = leased(&*store, lease("a", 0, 1)).await;
+    let other = Fence {
+        nonce: Nonce(2),
+        ..fence
+    };
+    for mut end in [finish("a", 0, 1), finish_leased("a", other, 1)] {
         end.message = Some(message("msg_1", "a", 5));
-        assert!(!store.finish(end).await.unwrap());
+        assert!(!ends(&*store, end).await);
     }
     assert!(take(&*store, "one").await.is_empty());
 }

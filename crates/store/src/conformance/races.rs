@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tidegate_core::Status;
+use tidegate_core::lease::{LeaseDurability, LeaseRequest, LeaseResult};
 use tidegate_core::outbox::MessageFilter;
 use tidegate_core::record::JobSpec;
 use tidegate_core::store::{Documents, Inserted, Store};
@@ -52,7 +53,7 @@ pub async fn one_of_many_ends_succeeds(store: Arc<dyn Store>) {
                 Status::Canceled
             };
             end.message = Some(message(&format!("{round}-{n}"), &name, 0));
-            callers.spawn(async move { store.finish(end).await.unwrap().then_some(n) });
+            callers.spawn(async move { ends(&*store, end).await.then_some(n) });
         }
         let winners: Vec<_> = callers.join_all().await.into_iter().flatten().collect();
         let [winner] = winners[..] else {
@@ -79,9 +80,16 @@ pub async fn a_job_begins_or_is_canceled(store: Arc<dyn Store>) {
         store.insert(spec(&name)).await.unwrap();
         let mut callers = JoinSet::new();
         let (beginner, canceler, job) = (Arc::clone(&store), Arc::clone(&store), id(&name));
-        callers.spawn(async move { beginner.begin(&ann(), &job, at(1)).await.unwrap() == Some(1) });
+        let request = LeaseRequest {
+            id: job,
+            ..lease(&name, 0, 1)
+        };
+        callers.spawn(async move {
+            let result = beginner.lease(request).await.unwrap();
+            matches!(result, LeaseResult::Granted(_))
+        });
         let end = finish(&name, 0, 1);
-        callers.spawn(async move { canceler.finish(end).await.unwrap() });
+        callers.spawn(async move { ends(&*canceler, end).await });
         assert_eq!(
             callers
                 .join_all()
@@ -91,6 +99,37 @@ pub async fn a_job_begins_or_is_canceled(store: Arc<dyn Store>) {
                 .count(),
             1
         );
+    }
+}
+
+/// Whatever the durability.
+pub async fn one_of_many_leases_is_granted(store: Arc<dyn Store>) {
+    for round in 0..20 {
+        let name = format!("{round}");
+        store.insert(spec(&name)).await.unwrap();
+        let mut callers = JoinSet::new();
+        for n in 0..8 {
+            let store = Arc::clone(&store);
+            let durability = match n % 2 {
+                0 => LeaseDurability::Process,
+                _ => LeaseDurability::Machine,
+            };
+            let request = LeaseRequest {
+                durability,
+                ..lease(&name, 0, n)
+            };
+            callers.spawn(async move { store.lease(request).await.unwrap() });
+        }
+        let results = callers.join_all().await;
+        let granted = results
+            .iter()
+            .filter(|result| matches!(result, LeaseResult::Granted(_)))
+            .count();
+        let refused = results
+            .iter()
+            .filter(|result| **result == LeaseResult::HeldByAnother)
+            .count();
+        assert_eq!((granted, refused), (1, 7), "{results:?}");
     }
 }
 
@@ -104,9 +143,9 @@ pub async fn acknowledged_changes_are_visible(store: Arc<dyn Store>) {
                 let name = format!("{caller}-{n}");
                 store.insert(spec(&name)).await.unwrap();
                 assert_eq!(get(&*store, &name).await.status, Status::Queued);
-                store.begin(&ann(), &id(&name), at(1)).await.unwrap();
+                let fence = leased(&*store, lease(&name, 0, 1)).await;
                 assert_eq!(get(&*store, &name).await.attempt, 1);
-                store.finish(finish(&name, 1, 2)).await.unwrap();
+                store.finish(finish_leased(&name, fence, 2)).await.unwrap();
                 assert_eq!(get(&*store, &name).await.status, Status::Succeeded);
             }
         });

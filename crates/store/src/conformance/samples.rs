@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::json;
+use tidegate_core::lease::{Fence, LeaseDurability, LeaseRequest, LeaseResult, Nonce};
 use tidegate_core::outbox::{
     MessageClaim, MessageLimits, OutboxMessage, TakeRequest, TakenMessages,
 };
@@ -13,7 +14,7 @@ use tidegate_core::record::{
     Api, Completion, DeploymentRef, JobRecord, JobSpec, Target, WebhookSpec,
 };
 use tidegate_core::remote::RemoteFacts;
-use tidegate_core::store::{JobFinish, JobQuery, Store};
+use tidegate_core::store::{FinishOutcome, JobFinish, JobQuery, Store};
 use tidegate_core::{Account, JobId, JobKind, Status};
 
 /// A timestamp, in microseconds after a fixed one.
@@ -130,11 +131,48 @@ pub fn finish(name: &str, attempt: u32, completed_at: i64) -> JobFinish {
     JobFinish {
         account: ann(),
         id: id(name),
-        attempt,
+        fence: Fence {
+            attempt,
+            nonce: Nonce(u128::from(completed_at.unsigned_abs())),
+        },
         began_at: None,
         status: Status::Succeeded,
         completion: completion(completed_at),
         message: None,
+    }
+}
+
+/// A durable request for the lease of a job of Ann.
+pub fn lease(name: &str, after_attempt: u32, nonce: u128) -> LeaseRequest {
+    LeaseRequest {
+        account: ann(),
+        id: id(name),
+        nonce: Nonce(nonce),
+        after_attempt,
+        began_at: at(i64::from(after_attempt) + 1),
+        durability: LeaseDurability::Machine,
+    }
+}
+
+/// Takes a lease that must be granted.
+pub async fn leased(store: &dyn Store, request: LeaseRequest) -> Fence {
+    match store.lease(request).await.unwrap() {
+        LeaseResult::Granted(fence) => fence,
+        other => panic!("the lease was refused: {other:?}"),
+    }
+}
+
+/// Ends a job; returns whether this call did.
+pub async fn ends(store: &dyn Store, finish: JobFinish) -> bool {
+    store.finish(finish).await.unwrap() == FinishOutcome::Committed
+}
+
+/// The end of a job of Ann by its lease.
+pub fn finish_leased(name: &str, fence: Fence, completed_at: i64) -> JobFinish {
+    JobFinish {
+        fence,
+        began_at: Some(at(i64::from(fence.attempt))),
+        ..finish(name, 0, completed_at)
     }
 }
 
@@ -218,7 +256,7 @@ pub async fn get(store: &dyn Store, name: &str) -> JobRecord {
 /// Inserts and finishes a job of Ann.
 pub async fn over(store: &dyn Store, name: &str, completed_at: i64) {
     store.insert(spec(name)).await.unwrap();
-    assert!(store.finish(finish(name, 0, completed_at)).await.unwrap());
+    assert!(ends(store, finish(name, 0, completed_at)).await);
 }
 
 /// The names of these jobs.

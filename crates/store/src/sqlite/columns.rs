@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
+use tidegate_core::lease::Nonce;
 use tidegate_core::record::{Api, DeploymentRef};
 use tidegate_core::remote::RemoteFacts;
 use tidegate_core::{Account, JobKind, Status};
@@ -12,6 +13,11 @@ use super::error::DbError;
 /// The deployment of a job.
 pub(super) fn deployment_ref(text: Option<String>) -> Option<DeploymentRef> {
     text.map(DeploymentRef::from)
+}
+
+/// A nonce as 32 hexadecimal digits.
+pub(super) fn nonce_text(nonce: Nonce) -> String {
+    format!("{:032x}", nonce.0)
 }
 
 pub(super) fn status_text(status: Status) -> &'static str {

@@ -12,6 +12,9 @@ const DATABASE: &str = "tidegate.db";
 /// The name of the lock file, which contains the process id of its owner.
 const LOCK: &str = "tidegate.lock";
 
+/// The name of the file of leases that are not in the database yet.
+const LEASE_MARKERS: &str = "tidegate.leases";
+
 /// A data folder that this process has locked. The system releases the lock when the process exits,
 /// however it exits.
 #[derive(Debug)]
@@ -53,12 +56,20 @@ impl LockedDataDir {
     /// other files the same permissions.
     pub(super) fn database(&self) -> Result<PathBuf, StoreOpenError> {
         let file = self.path.join(DATABASE);
-        match open_private(&file) {
-            Ok(_) => Ok(file),
-            Err(source) => Err(StoreOpenError::Folder {
-                folder: self.path.clone(),
-                source,
-            }),
+        open_private(&file).map_err(|source| self.error(source))?;
+        Ok(file)
+    }
+
+    /// The file of leases that are not in the database yet.
+    pub(super) fn lease_markers(&self) -> Result<File, StoreOpenError> {
+        open_private(&self.path.join(LEASE_MARKERS)).map_err(|source| self.error(source))
+    }
+
+    /// The error for a file of the folder that cannot be used.
+    pub(super) fn error(&self, source: io::Error) -> StoreOpenError {
+        StoreOpenError::Folder {
+            folder: self.path.clone(),
+            source,
         }
     }
 }

@@ -9,6 +9,9 @@ pub(super) enum DbError {
     /// SQLite said no.
     #[error(transparent)]
     Sql(#[from] rusqlite::Error),
+    /// The file of lease markers cannot be written.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
     /// A row has a value that this program never writes.
     #[error("{0}")]
     Corrupt(String),
@@ -21,6 +24,10 @@ impl From<DbError> for StoreError {
     fn from(error: DbError) -> Self {
         match error {
             DbError::Sql(error) => store_error(&error),
+            DbError::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                Self::Full("free space on the disk of the data folder".to_owned())
+            }
+            DbError::Io(error) => Self::Unavailable(error.to_string()),
             DbError::Corrupt(text) => Self::Corrupt(text),
             DbError::Invalid(text) => Self::Invalid(text),
         }

@@ -3,20 +3,49 @@
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, named_params, params};
+use tidegate_core::lease::{Fence, LeaseRequest};
 use tidegate_core::record::{Completion, JobRecord, JobSpec};
-use tidegate_core::store::{Inserted, JobFinish};
-use tidegate_core::{Account, JobId};
+use tidegate_core::store::{CancelRequestResult, FinishOutcome, Inserted, JobFinish};
+use tidegate_core::{Account, JobId, Status};
 
 use super::error::DbError;
+use super::lease_markers::LeaseMarker;
 use super::rows::{self, NumberedRecord, record_of};
-use super::{columns, outbox};
+use super::{columns, leases, outbox};
 
 pub(super) fn insert(conn: &Connection, spec: &JobSpec) -> Result<Inserted, DbError> {
+    insert_with(conn, spec, |_| Ok(()))
+}
+
+/// Inserts a job with its first lease.
+pub(super) fn insert_leased(
+    conn: &Connection,
+    spec: &JobSpec,
+    lease: &LeaseRequest,
+) -> Result<Inserted, DbError> {
+    let marker = LeaseMarker {
+        fence: Fence {
+            attempt: 1,
+            nonce: lease.nonce,
+        },
+        began_at: lease.began_at,
+    };
+    insert_with(conn, spec, |number| {
+        Ok(leases::store(conn, number, marker)?)
+    })
+}
+
+fn insert_with(
+    conn: &Connection,
+    spec: &JobSpec,
+    then: impl FnOnce(i64) -> Result<(), DbError>,
+) -> Result<Inserted, DbError> {
     match insert_row(conn, spec)? {
         Some(number) => {
             let mut statement =
                 conn.prepare_cached("INSERT INTO inputs (number, json) VALUES (?, ?)")?;
             statement.execute(params![number, &spec.input[..]])?;
+            then(number)?;
             Ok(Inserted::New)
         }
         None => match get(conn, &spec.account, &spec.id)? {
@@ -68,36 +97,27 @@ fn insert_row(conn: &Connection, spec: &JobSpec) -> Result<Option<i64>, DbError>
     Ok(statement.query_row(values, |row| row.get(0)).optional()?)
 }
 
-pub(super) fn begin(
-    conn: &Connection,
-    account: &Account,
-    id: &JobId,
-    at: Timestamp,
-) -> Result<Option<u32>, DbError> {
-    let mut statement = conn.prepare_cached(
-        "UPDATE jobs SET status = 'processing', attempt = attempt + 1, started_at = ?3
-         WHERE account = ?1 AND id = ?2 AND completed_at IS NULL RETURNING attempt",
-    )?;
-    let values = params![
-        columns::account_text(account),
-        id.as_str(),
-        columns::micros(at)
-    ];
-    Ok(statement.query_row(values, |row| row.get(0)).optional()?)
-}
-
 pub(super) fn request_cancel(
     conn: &Connection,
     account: &Account,
     id: &JobId,
-) -> Result<bool, DbError> {
+) -> Result<CancelRequestResult, DbError> {
+    let account = columns::account_text(account);
     let mut statement = conn.prepare_cached(
         "UPDATE jobs SET cancel_asked = 1 WHERE account = ? AND id = ? AND completed_at IS NULL",
     )?;
-    Ok(statement.execute(params![columns::account_text(account), id.as_str()])? > 0)
+    if statement.execute(params![account, id.as_str()])? > 0 {
+        return Ok(CancelRequestResult::Recorded);
+    }
+    let mut statement = conn.prepare_cached("SELECT 1 FROM jobs WHERE account = ? AND id = ?")?;
+    Ok(if statement.exists(params![account, id.as_str()])? {
+        CancelRequestResult::Ended
+    } else {
+        CancelRequestResult::Unknown
+    })
 }
 
-pub(super) fn finish(conn: &Connection, finish: &JobFinish) -> Result<bool, DbError> {
+pub(super) fn finish(conn: &Connection, finish: &JobFinish) -> Result<FinishOutcome, DbError> {
     if !finish.status.is_terminal() {
         return Err(DbError::Invalid(format!(
             "job `{}` cannot end as {:?}",
@@ -105,29 +125,58 @@ pub(super) fn finish(conn: &Connection, finish: &JobFinish) -> Result<bool, DbEr
         )));
     }
     let Some(number) = mark_finished(conn, finish)? else {
-        return Ok(false);
+        return why_not_finished(conn, finish);
     };
     insert_completion(conn, number, &finish.completion)?;
     if let Some(message) = &finish.message {
         outbox::insert(conn, message)?;
     }
-    Ok(true)
+    Ok(FinishOutcome::Committed)
 }
 
+/// A lease ends its own attempt, also if that is not committed yet. Without a lease, the last known
+/// attempt can be ended.
 fn mark_finished(conn: &Connection, finish: &JobFinish) -> Result<Option<i64>, DbError> {
     let mut statement = conn.prepare_cached(
-        "UPDATE jobs SET status = ?4, completed_at = ?5, attempt = attempt + (?6 IS NOT NULL), started_at = coalesce(?6, started_at)
-         WHERE account = ?1 AND id = ?2 AND attempt = ?3 AND completed_at IS NULL RETURNING number",
+        "UPDATE jobs SET status = ?5, completed_at = ?6, attempt = ?3, end_nonce = ?4,
+             started_at = coalesce(?7, started_at), lease_nonce = CASE WHEN ?7 IS NULL THEN lease_nonce ELSE ?4 END
+         WHERE account = ?1 AND id = ?2 AND completed_at IS NULL AND (cancel_asked = 0 OR ?8)
+           AND (attempt < ?3 OR (attempt = ?3 AND (?7 IS NULL OR lease_nonce = ?4)))
+         RETURNING number",
     )?;
     let values = params![
         columns::account_text(&finish.account),
         finish.id.as_str(),
-        finish.attempt,
+        finish.fence.attempt,
+        columns::nonce_text(finish.fence.nonce),
         columns::status_text(finish.status),
         columns::micros(finish.completion.completed_at),
         finish.began_at.map(columns::micros),
+        finish.status == Status::Canceled,
     ];
     Ok(statement.query_row(values, |row| row.get(0)).optional()?)
+}
+
+fn why_not_finished(conn: &Connection, finish: &JobFinish) -> Result<FinishOutcome, DbError> {
+    let mut statement = conn.prepare_cached(
+        "SELECT completed_at IS NOT NULL, coalesce(end_nonce = ?3, 0), cancel_asked FROM jobs
+         WHERE account = ?1 AND id = ?2",
+    )?;
+    let values = params![
+        columns::account_text(&finish.account),
+        finish.id.as_str(),
+        columns::nonce_text(finish.fence.nonce),
+    ];
+    let found = statement
+        .query_row(values, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .optional()?;
+    Ok(match found {
+        Some((true, true, _)) => FinishOutcome::AlreadyCommitted,
+        Some((false, _, true)) if finish.status != Status::Canceled => {
+            FinishOutcome::CancelRequested
+        }
+        Some(_) | None => FinishOutcome::ByAnother,
+    })
 }
 
 fn insert_completion(

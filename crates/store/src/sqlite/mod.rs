@@ -16,6 +16,8 @@ mod data_dir;
 mod documents;
 mod error;
 mod jobs;
+mod lease_markers;
+mod leases;
 mod list;
 mod open;
 mod outbox;
@@ -34,6 +36,7 @@ pub use open::{SqliteOptions, StoreOpenError};
 
 use std::sync::Arc;
 
+use lease_markers::LeaseMarkers;
 use reader_pool::ReaderPool;
 use tidegate_core::store::StoreMetrics;
 use writer::Writer;
@@ -46,6 +49,7 @@ pub struct SqliteStore {
     // releases the lock of the folder.
     readers: ReaderPool,
     writer: Writer,
+    markers: Arc<LeaseMarkers>,
     meter: Arc<StoreMetrics>,
 }
 

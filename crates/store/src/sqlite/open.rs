@@ -12,9 +12,10 @@ use tidegate_core::store::StoreMetrics;
 use super::checkpoint::Checkpointer;
 use super::data_dir::LockedDataDir;
 use super::error::is_full;
+use super::lease_markers::{LeaseMarker, LeaseMarkers};
 use super::reader_pool::ReaderPool;
 use super::writer::Writer;
-use super::{SqliteStore, outbox, schema};
+use super::{SqliteStore, leases, outbox, schema};
 
 /// How long to wait for another program that has locked the database.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -130,9 +131,13 @@ impl SqliteStore {
         let folder = LockedDataDir::lock(folder.as_ref())?;
         let file = folder.database()?;
         let sql = |source| StoreOpenError::sql(&file, source);
+        let io = |source| folder.error(source);
 
         let mut conn = open_read_write(&file).map_err(sql)?;
         schema::migrate(&mut conn, &file)?;
+        let markers = folder.lease_markers()?;
+        commit_markers(&mut conn, &LeaseMarkers::read(&markers).map_err(io)?).map_err(sql)?;
+        let markers = LeaseMarkers::new(markers).map_err(io)?;
         limit(&conn, options.max_size).map_err(sql)?;
         if let Err(error) = outbox::release_all(&conn) {
             tracing::warn!(%error, "failed to end the claims of the previous process, they end by themselves");
@@ -154,9 +159,22 @@ impl SqliteStore {
         Ok(Self {
             readers,
             writer,
+            markers: Arc::new(markers),
             meter,
         })
     }
+}
+
+/// Stores the leases that the previous process granted and did not commit.
+fn commit_markers(
+    conn: &mut Connection,
+    markers: &[(i64, LeaseMarker)],
+) -> Result<(), rusqlite::Error> {
+    let transaction = conn.transaction()?;
+    for (number, marker) in markers {
+        leases::store(&transaction, *number, *marker)?;
+    }
+    transaction.commit()
 }
 
 fn open_read_write(file: &Path) -> rusqlite::Result<Connection> {

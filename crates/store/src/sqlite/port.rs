@@ -6,16 +6,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
+use rusqlite::Connection;
+use tidegate_core::lease::{LeaseDurability, LeaseRequest, LeaseResult};
 use tidegate_core::outbox::{
     MessageFilter, MessageSummary, OutboxCounts, Reopened, SendOutcome, TakeRequest, TakenMessages,
 };
 use tidegate_core::record::{JobRecord, JobSpec, JobSummary};
 use tidegate_core::store::{
-    Documents, Inserted, JobFilter, JobFinish, JobQuery, Page, Store, StoreError,
+    CancelRequestResult, Documents, FinishOutcome, Inserted, JobFilter, JobFinish, JobQuery, Page,
+    Store, StoreError,
 };
-use tidegate_core::{Account, JobId};
+use tidegate_core::{Account, JobId, Status};
 
-use super::{SqliteStore, documents, jobs, list, outbox, outbox_take, summaries};
+use super::error::DbError;
+use super::{SqliteStore, documents, jobs, leases, list, outbox, outbox_take, summaries};
 
 /// Roughly how many bytes a change writes besides its payload.
 const OVERHEAD: usize = 512;
@@ -23,34 +27,36 @@ const OVERHEAD: usize = 512;
 #[async_trait]
 impl Store for SqliteStore {
     async fn insert(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
-        self.writer
-            .change(OVERHEAD + spec.input.len(), move |conn| {
-                jobs::insert(conn, &spec)
-            })
-            .await
+        self.insert_with(spec, jobs::insert).await
     }
 
     async fn replace(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
-        self.writer
-            .change(OVERHEAD + spec.input.len(), move |conn| {
-                jobs::replace(conn, &spec)
-            })
-            .await
+        self.insert_with(spec, jobs::replace).await
     }
 
-    async fn begin(
+    async fn insert_leased(
+        &self,
+        spec: JobSpec,
+        lease: LeaseRequest,
+    ) -> Result<Inserted, StoreError> {
+        self.insert_with(spec, move |conn, spec| {
+            jobs::insert_leased(conn, spec, &lease)
+        })
+        .await
+    }
+
+    async fn lease(&self, request: LeaseRequest) -> Result<LeaseResult, StoreError> {
+        match request.durability {
+            LeaseDurability::Process => self.mark_lease(request).await,
+            LeaseDurability::Machine => self.commit_lease(request).await,
+        }
+    }
+
+    async fn request_cancel(
         &self,
         account: &Account,
         id: &JobId,
-        at: Timestamp,
-    ) -> Result<Option<u32>, StoreError> {
-        let (account, id) = (account.clone(), id.clone());
-        self.writer
-            .change(OVERHEAD, move |conn| jobs::begin(conn, &account, &id, at))
-            .await
-    }
-
-    async fn request_cancel(&self, account: &Account, id: &JobId) -> Result<bool, StoreError> {
+    ) -> Result<CancelRequestResult, StoreError> {
         let (account, id) = (account.clone(), id.clone());
         self.writer
             .change(OVERHEAD, move |conn| {
@@ -59,17 +65,28 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn finish(&self, finish: JobFinish) -> Result<bool, StoreError> {
-        self.writer
+    async fn finish(&self, finish: JobFinish) -> Result<FinishOutcome, StoreError> {
+        let (account, id) = (finish.account.clone(), finish.id.clone());
+        let outcome = self
+            .writer
             .change(size(&finish), move |conn| jobs::finish(conn, &finish))
-            .await
+            .await?;
+        if matches!(
+            outcome,
+            FinishOutcome::Committed | FinishOutcome::AlreadyCommitted
+        ) {
+            self.markers.remove(&account, &id);
+        }
+        Ok(outcome)
     }
 
     async fn get(&self, account: &Account, id: &JobId) -> Result<Option<JobRecord>, StoreError> {
         let (account, id) = (account.clone(), id.clone());
-        self.readers
+        let found = self
+            .readers
             .read(move |conn| jobs::get(conn, &account, &id))
-            .await
+            .await?;
+        Ok(found.map(|record| self.with_marker(record)))
     }
 
     async fn list(&self, query: JobQuery) -> Result<Page<JobRecord>, StoreError> {
@@ -91,7 +108,7 @@ impl Store for SqliteStore {
             .await?;
         Ok(found
             .into_iter()
-            .map(|(number, record)| (number.unsigned_abs(), record))
+            .map(|(number, record)| (number.unsigned_abs(), self.with_marker(record)))
             .collect())
     }
 
@@ -181,6 +198,72 @@ impl Store for SqliteStore {
                 outbox::reopen(conn, &id, account.as_ref(), window)
             })
             .await
+    }
+}
+
+impl SqliteStore {
+    async fn insert_with(
+        &self,
+        spec: JobSpec,
+        insert: impl Fn(&Connection, &JobSpec) -> Result<Inserted, DbError> + Send + 'static,
+    ) -> Result<Inserted, StoreError> {
+        let (account, id) = (spec.account.clone(), spec.id.clone());
+        let inserted = self
+            .writer
+            .change(OVERHEAD + spec.input.len(), move |conn| insert(conn, &spec))
+            .await?;
+        if inserted == Inserted::New {
+            // A marker of an ended job with the same id would hold the lease of the new one.
+            self.markers.remove(&account, &id);
+        }
+        Ok(inserted)
+    }
+
+    /// Grants a lease that survives a crash of this process.
+    async fn mark_lease(&self, request: LeaseRequest) -> Result<LeaseResult, StoreError> {
+        let markers = Arc::clone(&self.markers);
+        self.readers
+            .read(move |conn| {
+                leases::grant(conn, &markers, &request, |number, _| {
+                    Ok(markers.write(&request, number)?)
+                })
+            })
+            .await
+    }
+
+    /// Grants a lease, or commits one that this process granted before.
+    async fn commit_lease(&self, request: LeaseRequest) -> Result<LeaseResult, StoreError> {
+        let markers = Arc::clone(&self.markers);
+        let (account, id) = (request.account.clone(), request.id.clone());
+        let result = self
+            .writer
+            .change(OVERHEAD, move |conn| {
+                leases::grant(conn, &markers, &request, |number, marker| {
+                    Ok(leases::store(conn, number, marker)?)
+                })
+            })
+            .await?;
+        if matches!(result, LeaseResult::Granted(_)) {
+            self.markers.remove(&account, &id);
+        }
+        Ok(result)
+    }
+
+    /// The record with the lease that is not in the database yet.
+    fn with_marker(&self, record: JobRecord) -> JobRecord {
+        match self.markers.get(&record.spec.account, &record.spec.id) {
+            Some(marker)
+                if !record.status.is_terminal() && record.attempt < marker.fence.attempt =>
+            {
+                JobRecord {
+                    attempt: marker.fence.attempt,
+                    status: Status::Processing,
+                    started_at: Some(marker.began_at),
+                    ..record
+                }
+            }
+            Some(_) | None => record,
+        }
     }
 }
 

@@ -12,13 +12,14 @@ use super::open::StoreOpenError;
 const APPLICATION: u32 = 0x7469_6465;
 
 /// The migrations; the one at index `n` leads from layout `n` to `n + 1`.
-const STEPS: &[&str] = &[
+pub(super) const STEPS: &[&str] = &[
     include_str!("schema/1.sql"),
     include_str!("schema/2.sql"),
     include_str!("schema/3.sql"),
     include_str!("schema/4.sql"),
     include_str!("schema/5.sql"),
     include_str!("schema/6.sql"),
+    include_str!("schema/7.sql"),
 ];
 
 /// Migrates the database to the latest layout, one transaction per step.

@@ -84,14 +84,14 @@ pub(super) async fn cancel(
     State(app): State<Arc<AppState>>,
     caller: Identity,
     Path(id): Path<String>,
-) -> Response {
-    match app.find(&caller.account, &id).await {
-        Some(job) if app.jobs().cancel(&caller.account, job.id()).await => {
+) -> Result<Response, ApiError> {
+    Ok(match app.find(&caller.account, &id).await {
+        Some(job) if app.jobs().cancel(&caller.account, job.id()).await? => {
             reply::job_status(&id, "CANCELLED")
         }
         Some(job) => reply::job_status(&id, status_name(job.status())),
         None => reply::failed(&id, JOB_NOT_FOUND),
-    }
+    })
 }
 
 /// The result of a job, or its status when the server shuts down before it ends.

@@ -89,7 +89,7 @@ pub(super) async fn status_sync(request: ClientRequest) -> Result<Response, ApiE
 pub(super) async fn cancel(request: ClientRequest) -> Result<Response, ApiError> {
     let endpoint = request.access_endpoint(RequestKind::Cancel)?;
     let job = request.job(&endpoint).await?;
-    if endpoint.cancel(&request.caller.account, job.id()).await {
+    if endpoint.cancel(&request.caller.account, job.id()).await? {
         tokio::time::timeout(CANCEL_TIMEOUT, job.ended()).await.ok();
         return Ok(json(
             StatusCode::OK,
@@ -127,16 +127,17 @@ pub(super) async fn purge(request: ClientRequest) -> Result<Response, ApiError> 
             .map(|id| endpoint.cancel(&caller.account, id)),
     )
     .await;
-    let canceled: Vec<_> = waiting
-        .iter()
-        .zip(canceled)
-        .filter(|(_, canceled)| *canceled)
-        .collect();
-    let removed = canceled.len();
+    let mut canceled_ids = Vec::new();
+    for (id, canceled) in waiting.iter().zip(canceled) {
+        if canceled? {
+            canceled_ids.push(id);
+        }
+    }
+    let removed = canceled_ids.len();
     // The next request must not find them waiting.
-    let known = canceled
+    let known = canceled_ids
         .iter()
-        .filter_map(|(id, _)| endpoint.jobs.get_in_memory(&caller.account, id));
+        .filter_map(|id| endpoint.jobs.get_in_memory(&caller.account, id));
     let over: Vec<Arc<Job>> = known.collect();
     tokio::time::timeout(CANCEL_TIMEOUT, join_all(over.iter().map(|job| job.ended())))
         .await

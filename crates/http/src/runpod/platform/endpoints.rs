@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use ring::hmac;
 use tidegate_core::record::JobSummary;
 use tidegate_core::store::{Documents, JobFilter, StoreError};
-use tidegate_core::{Account, JobId, Status};
+use tidegate_core::{Account, JobId, Refusal, Status};
 use tidegate_remote::RemoteExecutor;
 use tidegate_service::JobService;
 use tokio::sync::Mutex;
@@ -71,19 +71,23 @@ impl Endpoint {
     }
 
     /// Cancels a job, also on its worker. Returns whether the job was unfinished.
-    pub(super) async fn cancel(&self, account: &Account, id: &JobId) -> bool {
-        let canceled = self.jobs.cancel(account, id).await;
+    pub(super) async fn cancel(&self, account: &Account, id: &JobId) -> Result<bool, Refusal> {
+        let canceled = self.jobs.cancel(account, id).await?;
         if canceled {
             self.remote.stop_unstarted(id);
         }
-        canceled
+        Ok(canceled)
     }
 
     /// Cancels all its jobs, waits until they have ended, and returns their number.
     async fn cancel_all(&self) -> Result<usize, RemoveEndpointError> {
         let open = self.open_jobs();
         let attempts = join_all(open.iter().map(|job| self.cancel(&job.account, &job.id))).await;
-        let attempts = open.iter().zip(attempts).filter(|(_, canceled)| *canceled);
+        // A job whose cancel cannot be recorded goes on, and is reported as not ending.
+        let attempts = open
+            .iter()
+            .zip(attempts)
+            .filter(|(_, canceled)| !matches!(canceled, Ok(false)));
         let canceled: Vec<_> = attempts
             .filter_map(|(job, _)| self.jobs.get_in_memory(&job.account, &job.id))
             .collect();

@@ -3,8 +3,9 @@ use std::os::unix::fs::PermissionsExt;
 use bytes::Bytes;
 use tidegate_core::JobKind;
 use tidegate_core::Status;
+use tidegate_core::lease::{Fence, Nonce};
 use tidegate_core::record::{Api, Completion, JobSpec, Target};
-use tidegate_core::store::JobFinish;
+use tidegate_core::store::{FinishOutcome, JobFinish};
 use tidegate_store::{FolderBlobs, SqliteOptions, SqliteStore};
 
 use super::*;
@@ -109,13 +110,19 @@ impl Fixture {
         let finish = JobFinish {
             account: ann(),
             id: id(name),
-            attempt: 0,
+            fence: Fence {
+                attempt: 0,
+                nonce: Nonce(0),
+            },
             began_at: None,
             status: Status::Canceled,
             completion,
             message: None,
         };
-        assert!(self.store.finish(finish).await.unwrap());
+        assert_eq!(
+            self.store.finish(finish).await.unwrap(),
+            FinishOutcome::Committed
+        );
     }
 }
 

@@ -10,7 +10,7 @@ use tidegate_core::chain;
 use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::store::Store;
 
-use super::super::schema::{migrate, migrate_by};
+use super::super::schema::{STEPS, migrate, migrate_by};
 use super::super::{SqliteOptions, SqliteStore, StoreOpenError};
 use super::fresh;
 use crate::conformance::samples::*;
@@ -98,20 +98,10 @@ async fn claims_of_the_previous_process_end() {
 
 #[test]
 fn receivers_of_older_messages_are_read_from_their_webhooks() {
-    let (folder, store) = fresh();
-    drop(store);
+    let folder = TempDir::new().unwrap();
     let file = folder.path().join("tidegate.db");
     let mut conn = Connection::open(&file).unwrap();
-    for index in ["letters_due", "letters_claimed", "letters_retrying"] {
-        conn.execute_batch(&format!("DROP INDEX {index}")).unwrap();
-    }
-    for column in ["receiver", "retry_until", "holder"] {
-        conn.execute_batch(&format!("ALTER TABLE letters DROP COLUMN {column}"))
-            .unwrap();
-    }
-    conn.execute_batch("CREATE INDEX letters_next ON letters (next_at) WHERE settled_at IS NULL")
-        .unwrap();
-    conn.pragma_update(None, "user_version", 5).unwrap();
+    migrate_by(&STEPS[..5], &mut conn, &file).unwrap();
     let hooks = [
         (
             r#"{"url":"https://example.com/a/b?c=//d@e"}"#,
@@ -200,7 +190,7 @@ fn a_newer_layout_is_refused_with_both_numbers() {
 
     let refused = open(folder.path()).unwrap_err().to_string();
     assert!(
-        refused.contains("layout 99") && refused.contains("up to 6"),
+        refused.contains("layout 99") && refused.contains("up to 7"),
         "{refused}"
     );
 }

@@ -40,11 +40,11 @@ async fn a_full_store_reports_it_and_works_again_after_space_is_freed() {
     );
     assert_eq!(get(&store, "small").await.status, Status::Queued);
     assert!(
-        store.finish(finish("small", 0, 1)).await.unwrap(),
+        ends(&store, finish("small", 0, 1)).await,
         "small changes still fit"
     );
 
-    assert!(store.finish(finish("0", 0, 1)).await.unwrap());
+    assert!(ends(&store, finish("0", 0, 1)).await);
     assert_eq!(store.remove_data(at(2), 10).await.unwrap(), 2);
     assert_eq!(
         store.insert(large("again", 1 << 20)).await.unwrap(),

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::mpsc;
 
 use rusqlite::Connection;
-use tidegate_core::store::{Inserted, Store, StoreError};
+use tidegate_core::store::{FinishOutcome, Inserted, Store, StoreError};
 
 use super::super::SqliteStore;
 use super::super::error::DbError;
@@ -82,7 +82,7 @@ async fn a_change_that_fails_is_rolled_back_alone() {
         async { drop(release) }
     );
     held.unwrap();
-    assert!(first.unwrap());
+    assert_eq!(first.unwrap(), FinishOutcome::Committed);
     assert!(matches!(twice, Err(StoreError::Invalid(_))), "{twice:?}");
     assert_eq!(other.unwrap(), Inserted::New);
     assert_eq!(

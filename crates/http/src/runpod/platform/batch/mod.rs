@@ -200,13 +200,14 @@ pub(super) async fn cancel(request: ClientRequest) -> Result<Response, ApiError>
         access.jobs.loaded().await;
         let waits = |id: &&JobId| access.jobs.is_waiting(&key.account, id);
         // Concurrently, because each cancel waits for the store.
-        join_all(
+        let canceled = join_all(
             requests
                 .iter()
                 .filter(waits)
                 .map(|id| access.cancel(&key.account, id)),
         )
         .await;
+        canceled.into_iter().collect::<Result<Vec<_>, _>>()?;
     }
     Ok(ok_json(&app.batch_json(&key, &batch)))
 }

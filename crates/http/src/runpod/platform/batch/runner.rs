@@ -206,7 +206,8 @@ impl Batches {
             let known = endpoint.jobs.find(&key.account, &id).await;
             if let Some(job) = known {
                 if cancelled && job.status() == Status::Queued {
-                    endpoint.cancel(&key.account, &id).await;
+                    let canceled = endpoint.cancel(&key.account, &id).await;
+                    canceled.map_err(|refusal| StoreError::Unavailable(refusal.to_string()))?;
                 }
                 return Ok(Ok(job));
             }
