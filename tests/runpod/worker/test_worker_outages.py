@@ -53,8 +53,11 @@ def test_a_result_follows_redirects_of_the_platform(job_server: JobServer, worke
 
 def test_a_permanently_refused_result_is_not_retried(job_server: JobServer, workers: WorkerLauncher) -> None:
     job_server.fail("done", 404)
-    job_server.offer("gone", "next")
+    job_server.offer("gone")
     worker = workers.start(workers.script(WORK))
+    # One after the other: results of two jobs may arrive in any order, and the first is refused.
+    job_server.wait(lambda: job_server.requests_of("done", "gone"))
+    job_server.offer("next")
     job_server.result("next")
     assert [seen.status for seen in job_server.requests_of("done", "gone")] == [404]
     assert "the platform rejected" in worker.read_log()
