@@ -30,6 +30,15 @@ struct Inner {
     next: u64,
 }
 
+/// The capacity for more jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Capacity {
+    /// How many more jobs can be requested.
+    pub(crate) free: usize,
+    /// The most concurrent jobs.
+    pub(crate) limit: usize,
+}
+
 struct InFlightJob {
     sequence: u64,
     stop: CancellationToken,
@@ -112,10 +121,14 @@ impl InFlightJobs {
         }
     }
 
-    /// Waits for capacity and returns for how many jobs.
-    pub(crate) async fn capacity(&self) -> usize {
-        self.until(|inner| Some(inner.capacity()).filter(|capacity| *capacity > 0))
-            .await
+    /// Waits for capacity; with `raised_above`, also until the limit is above that.
+    pub(crate) async fn capacity(&self, raised_above: Option<usize>) -> Capacity {
+        self.until(|inner| {
+            let (free, limit) = (inner.capacity(), inner.limit);
+            let is_raised = raised_above.is_none_or(|before| limit > before);
+            (free > 0 && is_raised).then_some(Capacity { free, limit })
+        })
+        .await
     }
 
     /// Reserves capacity for requested jobs until the reservation is dropped.
@@ -174,7 +187,8 @@ mod tests {
     use futures_util::FutureExt;
 
     fn capacity(in_flight: &InFlightJobs) -> usize {
-        in_flight.capacity().now_or_never().unwrap_or(0)
+        let capacity = in_flight.capacity(None).now_or_never();
+        capacity.map_or(0, |capacity| capacity.free)
     }
 
     #[test]
@@ -193,6 +207,20 @@ mod tests {
         assert_eq!(capacity(&in_flight), 3);
         in_flight.set_limit(0);
         assert_eq!(capacity(&in_flight), 0);
+    }
+
+    #[test]
+    fn capacity_can_be_limited_to_a_raised_limit() {
+        let in_flight = InFlightJobs::default();
+        in_flight.set_limit(2);
+        assert_eq!(in_flight.capacity(Some(2)).now_or_never(), None);
+        in_flight.set_limit(3);
+        assert_eq!(
+            in_flight.capacity(Some(2)).now_or_never(),
+            Some(Capacity { free: 3, limit: 3 })
+        );
+        let _reservation = in_flight.reserve(3);
+        assert_eq!(in_flight.capacity(Some(2)).now_or_never(), None);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Requests jobs from the platform, up to the worker's capacity.
 //!
 //! An open request is never canceled, because its response may contain a job. When capacity becomes
-//! free while a request is open, a second request is sent.
+//! free while a request is open, a second request is sent; when the concurrency is raised, another one
+//! for the difference, however many are open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +14,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Backoff;
 use crate::codec::Refresh;
+use crate::in_flight::Capacity;
 use crate::job_runner::JobRunner;
 use crate::platform_client::TakeOutcome;
 use crate::platform_urls::{OutputDelivery, WorkerLoad};
 use crate::wire::{self, Job, TakenJobs};
 use crate::worker::TaskSpawner;
 
-/// The most open requests.
+/// The most open requests, unless the concurrency is raised while they are open.
 const MAX_REQUESTS: usize = 2;
 /// How long the worker waits for open requests when it shuts down.
 const SHUTDOWN_WAIT: Duration = Duration::from_millis(500);
@@ -61,12 +63,18 @@ impl JobPoller {
         let runner = Arc::clone(&self.runner);
         let mut open = FuturesUnordered::new();
         let mut not_before = Instant::now();
+        // The most concurrent jobs when the last request was sent.
+        let mut requested_limit = 0;
         loop {
+            let raised_above = (open.len() >= MAX_REQUESTS).then_some(requested_limit);
             tokio::select! {
                 biased;
                 () = self.enough.cancelled() => break,
                 Some((took, outcome)) = open.next() => not_before = Instant::now() + self.handle_response(took, outcome),
-                count = capacity(&runner, not_before), if open.len() < MAX_REQUESTS => open.push(request_jobs(&runner, count)),
+                capacity = capacity(&runner, not_before, raised_above) => {
+                    requested_limit = capacity.limit;
+                    open.push(request_jobs(&runner, capacity.free));
+                }
             }
         }
         let until = Instant::now() + SHUTDOWN_WAIT;
@@ -153,11 +161,16 @@ impl JobPoller {
     }
 }
 
-/// Waits for capacity, a healthy model and the end of the pause. Returns the number of jobs.
-async fn capacity(runner: &JobRunner, not_before: Instant) -> usize {
+/// Waits for capacity, a healthy model and the end of the pause; with `raised_above`, also until the
+/// most concurrent jobs are more than that.
+async fn capacity(
+    runner: &JobRunner,
+    not_before: Instant,
+    raised_above: Option<usize>,
+) -> Capacity {
     tokio::time::sleep_until(not_before).await;
     loop {
-        let capacity = runner.in_flight.capacity().await;
+        let capacity = runner.in_flight.capacity(raised_above).await;
         if matches!(
             runner.execution.executor.report().health,
             Health::Ready | Health::Busy

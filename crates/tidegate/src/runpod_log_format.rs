@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
@@ -12,10 +12,13 @@ use tracing_subscriber::registry::LookupSpan;
 /// The maximum length of a message in characters; longer ones lose their middle.
 const MAX_MESSAGE: usize = 4096;
 
+/// The target of what the model prints.
+const MODEL: &str = "model";
+
 /// Formats events for Runpod's console.
 pub(crate) struct RunpodLogFormat;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct LogFields {
     job: Option<String>,
     batch: Option<String>,
@@ -45,8 +48,78 @@ where
     ) -> fmt::Result {
         let mut fields = LogFields::default();
         event.record(&mut fields);
-        writeln!(writer, "{}", fields.line(*event.metadata().level()))
+        let level = *event.metadata().level();
+        if event.metadata().target() != MODEL {
+            return writeln!(writer, "{}", fields.line(level));
+        }
+        for part in split_log_lines(&fields.message) {
+            match part {
+                ModelText::LogLine(line) => writeln!(writer, "{line}")?,
+                ModelText::Plain(text) => {
+                    let message = text.to_owned();
+                    let fields = LogFields {
+                        message,
+                        ..fields.clone()
+                    };
+                    writeln!(writer, "{}", fields.line(level))?;
+                }
+            }
+        }
+        Ok(())
     }
+}
+
+/// A part of what a model printed.
+#[derive(Debug, PartialEq, Eq)]
+enum ModelText<'a> {
+    /// A line of `RunPodLogger`, which has this format already.
+    LogLine(&'a str),
+    /// One or more other lines.
+    Plain(&'a str),
+}
+
+/// Splits what a model printed into lines of `RunPodLogger` and the text between them.
+fn split_log_lines(text: &str) -> Vec<ModelText<'_>> {
+    let (mut parts, mut plain) = (Vec::new(), 0..0);
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let end = at + line.len();
+        if is_log_line(line) {
+            push_plain(&mut parts, &text[plain]);
+            parts.push(ModelText::LogLine(line.trim_end()));
+            plain = end..end;
+        } else {
+            plain.end = end;
+        }
+        at = end;
+    }
+    push_plain(&mut parts, &text[plain]);
+    if parts.is_empty() {
+        // An empty line is logged too.
+        parts.push(ModelText::Plain(""));
+    }
+    parts
+}
+
+fn push_plain<'a>(parts: &mut Vec<ModelText<'a>>, text: &'a str) {
+    let text = text.trim_end();
+    if !text.is_empty() {
+        parts.push(ModelText::Plain(text));
+    }
+}
+
+/// Whether a line is a JSON object with the keys of this format.
+fn is_log_line(line: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Keys {
+        #[serde(rename = "requestId")]
+        _job: Option<String>,
+        #[serde(rename = "message")]
+        _message: String,
+        #[serde(rename = "level")]
+        _level: String,
+    }
+    line.starts_with('{') && serde_json::from_str::<Keys>(line).is_ok()
 }
 
 impl LogFields {
@@ -140,6 +213,29 @@ mod tests {
         assert_eq!(
             without_job.line(Level::WARN),
             r#"{"requestId":null,"message":"x","level":"WARN"}"#
+        );
+    }
+
+    #[test]
+    fn lines_of_the_sdk_are_separated_from_other_text() {
+        use ModelText::{LogLine, Plain};
+        let line = r#"{"requestId": null, "message": "hi", "level": "INFO"}"#;
+        assert_eq!(split_log_lines(line), [LogLine(line)]);
+        let text = format!("a\nb\n{line}\n{line}\n{{\"x\": 1}}\n");
+        assert_eq!(
+            split_log_lines(&text),
+            [
+                Plain("a\nb"),
+                LogLine(line),
+                LogLine(line),
+                Plain("{\"x\": 1}")
+            ]
+        );
+        assert_eq!(split_log_lines("plain"), [Plain("plain")]);
+        assert_eq!(split_log_lines(""), [Plain("")]);
+        assert_eq!(
+            split_log_lines("{\"message\": 1, \"level\": 2}"),
+            [Plain("{\"message\": 1, \"level\": 2}")]
         );
     }
 

@@ -110,6 +110,24 @@ def test_a_raised_concurrency_applies_while_a_long_job_runs(
     assert job_server.requests_of("batch")[0].query["batch_size"] == "3"
 
 
+def test_every_raised_concurrency_applies_while_requests_are_pending(
+    job_server: JobServer, workers: WorkerLauncher
+) -> None:
+    """An open request is not canceled, because its response may contain a job."""
+    job_server.hold = 60.0
+    workers.start(workers.script(ASYNC))
+    for number, limit in enumerate((1, 2, 3, 5), start=1):
+        (workers.folder / "limit").write_text(str(limit))
+        job_server.wait(lambda number=number: job_server.pending_polls == number)
+    job_server.offer(*"abcde", input={"seconds": 60})
+    job_server.wait(
+        lambda: any(
+            len(ping.query.get("job_id", "").split(",")) == 5 for ping in job_server.requests_of("ping")
+        )
+    )
+    assert sum(int(take.query["batch_size"]) for take in job_server.requests_of("batch")) == 2
+
+
 def test_a_concurrency_of_zero_takes_no_jobs_until_it_is_raised(
     job_server: JobServer, workers: WorkerLauncher
 ) -> None:
