@@ -28,7 +28,9 @@ def take(server: Platform, worker: str) -> str:
     return reply.json()["id"]
 
 
-def post(server: Platform, job: str, body: Any, path: str = "job-done", worker: str = "w") -> requests.Response:
+def post(
+    server: Platform, job: str, body: Any, path: str = "job-done", worker: str = "w"
+) -> requests.Response:
     return server.call("POST", f"/v2/echo/{path}/{worker}/{job}?gpu=x&isStream=false", body)
 
 
