@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -98,6 +99,23 @@ def test_generators_match_runpods(compare, script, path):
 def test_runsync_waits_for_a_generator(compare):
     compare("generator.py", brought("/runsync", {"count": 2}))
     compare("generator.py", brought("/runsync", {"count": 0}))
+
+
+def test_asynchronous_jobs_run_at_the_same_time_as_with_runpods(handler_pool, package):
+    """Without a `concurrency_modifier`; Runpod's own server has no limit."""
+    for kind in ("runpod", package):
+        server, body = handler_pool.shared(kind, "meeting.py"), {"input": {"together": 12}}
+        with ThreadPoolExecutor(12) as pool:
+            replies = list(pool.map(server.post, ["/runsync"] * 12, [body] * 12))
+        assert [reply.json["output"] for reply in replies] == [{"met": True}] * 12, kind
+
+
+def test_the_root_is_a_page_as_with_runpods(handler_pool, package):
+    for kind in ("runpod", package):
+        reply = handler_pool.shared(kind, "plain.py").get("/")
+        assert (reply.status, reply.content_type.split(";")[0]) == (200, "text/html"), kind
+    ours = handler_pool.shared(package, "plain.py").get("/", headers={"accept": "application/json"})
+    assert ours.json["predictions_url"] == "/predictions", "the index of Cog's API"
 
 
 def test_a_handler_that_is_not_a_generator_has_no_stream(compare):

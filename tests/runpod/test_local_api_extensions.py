@@ -75,6 +75,7 @@ def test_a_running_job_is_canceled(handler, gate):
     job = server.post("/run", {"input": {"gate": str(gate)}}).json["id"]
     wait_until(lambda: status(server, job)["status"] == "IN_PROGRESS", "the handler")
     assert server.post(f"/cancel/{job}").json == {"id": job, "status": "CANCELLED"}
+    assert status(server, job)["status"] == "CANCELLED", "it has ended when the response arrives"
     assert server.post(f"/status/{job}").json == {"id": job, "status": "CANCELLED"}
     assert server.post("/runsync", {"input": {"result": "text"}}).json["output"] == "x"
     assert server.post("/cancel/none").json["error"] == "Job ID not found"
@@ -88,6 +89,16 @@ def test_a_coroutine_is_canceled_and_other_jobs_continue(handler):
     assert server.post(f"/status/{jobs[1]}").json["status"] == "COMPLETED"
     server.post(f"/cancel/{jobs[0]}")
     assert server.post(f"/status/{jobs[0]}").json["status"] == "CANCELLED"
+
+
+def test_a_waiting_job_is_canceled(handler, gate):
+    server = handler("plain.py")
+    running, waiting = (server.post("/run", {"input": {"gate": str(gate)}}).json["id"] for _ in range(2))
+    assert server.post(f"/cancel/{waiting}").json == {"id": waiting, "status": "CANCELLED"}
+    assert status(server, waiting)["status"] == "CANCELLED"
+    gate.touch()
+    assert server.post(f"/status/{running}").json["status"] == "COMPLETED"
+    assert server.post(f"/cancel/{running}").json == {"id": running, "status": "COMPLETED"}
 
 
 def test_a_crashing_handler_fails_only_its_job(handler):

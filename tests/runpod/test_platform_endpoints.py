@@ -97,3 +97,14 @@ def test_only_administrators_remove_endpoints(tmp_path: Path) -> None:
         assert "denied" in ask(server, "remove", "echo").stderr
         assert "admin token" in ask(server, "remove", "echo", TIDEGATE_API_TOKEN=BOB).stderr
         assert ask(server, "remove", "echo", TIDEGATE_API_TOKEN=ANN).returncode == 0
+
+
+def test_the_root_describes_the_platform(platform: Platform) -> None:
+    index = platform.call("GET", "/").json()
+    assert index["healthcheck_url"] == "/health-check" and index["tidegate_version"]
+    assert list(index["endpoints"]) == ["echo"]
+    urls = index["endpoints"]["echo"]
+    assert urls["status_url"] == "/v2/echo/status/{id}"
+    reply = platform.call("POST", urls["run_url"], {"input": {}})
+    assert reply.json()["status"] == "IN_QUEUE"
+    assert platform.call("GET", urls["health_url"]).json()["jobs"]["inQueue"] == 1

@@ -22,15 +22,12 @@ use std::sync::Arc;
 use tidegate_core::record::Api;
 use tidegate_service::{RendererFactory, WebhookRenderer};
 
-/// Renders the webhooks of each API. `runpod` is the renderer of the Runpod API that this server
-/// has, local or platform.
-pub fn renderer(
-    replicate: replicate::PredictionRenderer,
-    runpod: fn() -> WebhookRenderer,
-) -> RendererFactory {
-    Arc::new(move |api, hook| match api {
+/// Renders the webhooks of each API.
+pub fn renderer(replicate: replicate::PredictionRenderer) -> RendererFactory {
+    Arc::new(move |api, target, hook| match api {
         Api::Replicate => replicate.webhook_renderer(hook),
-        Api::Runpod => runpod(),
+        Api::Runpod if runpod::platform::is_endpoint(target) => runpod::platform::renderer(),
+        Api::Runpod => runpod::local::renderer(),
         Api::Cog => WebhookRenderer::new(cog::reply::result_body),
     })
 }

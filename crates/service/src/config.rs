@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::queue::Queue;
-use tidegate_core::record::{Api, WebhookSpec};
+use tidegate_core::record::{Api, Target, WebhookSpec};
 use tidegate_core::store::Store;
 use tidegate_core::{JobKind, Refusal};
 use tidegate_net::Client;
@@ -51,8 +51,8 @@ pub struct JobSettings {
     pub renderer: RendererFactory,
 }
 
-/// Gives the renderer that an API uses for this webhook.
-pub type RendererFactory = Arc<dyn Fn(Api, &WebhookSpec) -> WebhookRenderer + Send + Sync>;
+/// Gives the renderer that an API uses for this webhook of a job with this target.
+pub type RendererFactory = Arc<dyn Fn(Api, &Target, &WebhookSpec) -> WebhookRenderer + Send + Sync>;
 
 /// What happens to a job that was running when the server died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -88,12 +88,51 @@ pub(crate) struct PerModel {
     pub(crate) retired: CancellationToken,
     /// Whether the store rejected the last job.
     pub(crate) last_insert_failed: AtomicBool,
+    /// What happens to jobs that were running when the server died.
+    pub(crate) on_lost: OnLost,
+    /// The longest time that the executor may run one job.
+    pub(crate) job_timeout: Option<Duration>,
 }
 
 impl PerModel {
+    fn new(
+        shared: Arc<Shared>,
+        executor: Arc<dyn Executor>,
+        target: Target,
+        metrics: Arc<JobMetrics>,
+        senders: SenderDeps,
+    ) -> Self {
+        let JobSettings {
+            on_lost,
+            job_timeout,
+            ..
+        } = shared.settings;
+        let senders = Arc::new(senders);
+        if let Some(outbox) = &senders.outbox {
+            outbox.add_model(&target.model, &senders);
+        }
+        Self {
+            shared,
+            executor,
+            queue_name: unique_queue_name(&target),
+            target: Arc::new(target),
+            metrics,
+            senders,
+            schema: ArcSwapOption::empty(),
+            tasks: TaskTracker::new(),
+            succession: Succession::default(),
+            has_director: AtomicBool::new(false),
+            wake_director: Arc::default(),
+            retired: CancellationToken::new(),
+            last_insert_failed: AtomicBool::new(false),
+            on_lost,
+            job_timeout,
+        }
+    }
+
     /// What the lease of a job survives when the model starts.
     pub(crate) fn lease_durability(&self) -> LeaseDurability {
-        match self.shared.settings.on_lost {
+        match self.on_lost {
             OnLost::Fail => LeaseDurability::Machine,
             // The job may run again, so a lease that is lost with the machine does no harm.
             OnLost::Retry { .. } => LeaseDurability::Process,
@@ -161,6 +200,13 @@ impl JobService {
     /// The service of another model of the same server: each finds the jobs of the other, and both
     /// close together.
     pub fn for_model(&self, executor: Arc<dyn Executor>, target: Target) -> Self {
+        Self {
+            model: Arc::new(self.per_model(executor, target)),
+        }
+    }
+
+    /// The state of the service of another model of the same server.
+    fn per_model(&self, executor: Arc<dyn Executor>, target: Target) -> PerModel {
         let metrics = Arc::<JobMetrics>::default();
         let senders = SenderDeps {
             metrics: Arc::clone(&metrics),
@@ -168,7 +214,25 @@ impl JobService {
             ..SenderDeps::clone(&self.model.senders)
         };
         let shared = Arc::clone(&self.model.shared);
-        Self::of_model(shared, executor, target, metrics, senders)
+        PerModel::new(shared, executor, target, metrics, senders)
+    }
+
+    /// The service of an endpoint of the same server. Its workers keep their jobs while the server
+    /// restarts, and its requests set their own time limits, so the server's settings do not apply.
+    pub fn for_endpoint(
+        &self,
+        executor: Arc<dyn Executor>,
+        target: Target,
+        on_lost: OnLost,
+    ) -> Self {
+        let model = PerModel {
+            on_lost,
+            job_timeout: None,
+            ..self.per_model(executor, target)
+        };
+        Self {
+            model: Arc::new(model),
+        }
     }
 
     /// The service of another version of this model. It continues this service's metrics.
@@ -196,25 +260,7 @@ impl JobService {
         metrics: Arc<JobMetrics>,
         senders: SenderDeps,
     ) -> Self {
-        let senders = Arc::new(senders);
-        if let Some(outbox) = &senders.outbox {
-            outbox.add_model(&target.model, &senders);
-        }
-        let model = PerModel {
-            shared,
-            executor,
-            queue_name: unique_queue_name(&target),
-            target: Arc::new(target),
-            metrics,
-            senders,
-            schema: ArcSwapOption::empty(),
-            tasks: TaskTracker::new(),
-            succession: Succession::default(),
-            has_director: AtomicBool::new(false),
-            wake_director: Arc::default(),
-            retired: CancellationToken::new(),
-            last_insert_failed: AtomicBool::new(false),
-        };
+        let model = PerModel::new(shared, executor, target, metrics, senders);
         Self {
             model: Arc::new(model),
         }
@@ -433,7 +479,7 @@ impl JobService {
             .await
             .is_ok();
         if !in_time {
-            self.cancel_all();
+            self.cancel_all(&[]);
             self.drained().await;
         }
         self.flush_webhooks(deadline).await;
@@ -447,11 +493,17 @@ impl JobService {
         self.model.tasks.wait().await;
     }
 
-    /// Cancels every job of the server, except recorded jobs that still wait: the next server process
-    /// runs those.
-    pub(crate) fn cancel_all(&self) {
+    /// Cancels every job of the server, except recorded jobs that still wait, and those of endpoints:
+    /// the next server process has those.
+    pub(crate) fn cancel_all(&self, endpoints: &[JobService]) {
+        let at_endpoint = |job: &Job| {
+            endpoints
+                .iter()
+                .any(|endpoint| endpoint.target() == job.target())
+        };
         for job in self.shared().registry.running() {
-            if self.store().is_none() || !self.shared().waiting_jobs.contains(&job) {
+            let is_left = self.shared().waiting_jobs.contains(&job) || at_endpoint(&job);
+            if self.store().is_none() || !is_left {
                 job.cancel();
                 self.wake(&job);
             }

@@ -18,7 +18,7 @@ pub(crate) use model::{
     DoctorArgs, EnvironmentArgs, InitArgs, InstallArgs, ModeArg, ModelArgs, SchemaArgs, UploadArgs,
 };
 pub(crate) use platform::{
-    AddEndpointArgs, EndpointEnvArgs, EndpointsArgs, EndpointsCommand, EnvFormat,
+    AddEndpointArgs, EndpointArgs, EndpointEnvArgs, EndpointsArgs, EndpointsCommand, EnvFormat,
     ListEndpointsArgs, PlatformArgs, RemoveEndpointArgs,
 };
 pub(crate) use predict::PredictArgs;
@@ -34,6 +34,7 @@ mod heading {
     pub(super) const MODEL: &str = "Model";
     pub(super) const LISTENING: &str = "Listening";
     pub(super) const ACCESS: &str = "Access";
+    pub(super) const ENDPOINTS: &str = "Endpoints for Runpod's workers";
     pub(super) const QUEUE: &str = "Queue and limits";
     pub(super) const STORAGE: &str = "Storage";
     pub(super) const WEBHOOKS: &str = "Webhooks";

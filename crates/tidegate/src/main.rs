@@ -10,6 +10,7 @@ mod compat;
 mod config;
 mod data_dir;
 mod edge_config;
+mod endpoint_setup;
 mod environments;
 mod exit;
 mod files_store;

@@ -49,6 +49,8 @@ pub(crate) struct ModelConfig {
     pub(crate) slots: Option<u32>,
     /// The most slots of code that changes its concurrency while it runs.
     pub(crate) max_slots: Option<u32>,
+    /// The slots of an async Runpod handler that does not limit its concurrency; 1 by default.
+    pub(crate) async_handler_slots: Option<u32>,
     pub(crate) queue_limit: usize,
     pub(crate) cancel_grace: Duration,
     pub(crate) respawn: bool,
@@ -217,10 +219,7 @@ impl ModelFactory {
                 job_timeout: config.job_timeout,
                 max_output: config.max_output,
                 on_lost: config.on_lost,
-                renderer: tidegate_http::renderer(
-                    config.outbound.renderer.clone(),
-                    tidegate_http::runpod::local::renderer,
-                ),
+                renderer: tidegate_http::renderer(config.outbound.renderer.clone()),
             },
         }
     }
@@ -270,6 +269,21 @@ impl ModelFactory {
         }
     }
 
+    /// The environment variables of a model's children.
+    fn model_env(&self, model: &ModelSource) -> Vec<(OsString, OsString)> {
+        let mut env = model.env.clone();
+        if let Some(slots) = self.config.async_handler_slots
+            && model.is_script()
+        {
+            // Read by `tidegate.handler.entry`.
+            env.push((
+                "TIDEGATE_ASYNC_HANDLER_SLOTS".into(),
+                slots.to_string().into(),
+            ));
+        }
+        env
+    }
+
     /// How the children of a model are launched.
     pub(crate) fn launch(&self, model: &ModelSource) -> LaunchConfig {
         let Self {
@@ -307,7 +321,7 @@ impl ModelFactory {
             } else {
                 Respawn::Never
             },
-            env: model.env.clone(),
+            env: self.model_env(model),
             hidden_env: secrets::NAMES
                 .iter()
                 .chain([&secrets::SECRETS_FD])

@@ -30,8 +30,10 @@ pub(crate) struct ModelSource {
 
 /// The file that makes a folder a model.
 pub(crate) const COG_YAML: &str = "cog.yaml";
+/// The script with a Runpod handler that makes a folder without `cog.yaml` a model.
+const HANDLER: &str = "handler.py";
 /// The files of which each makes a folder a model.
-const MODEL_FILES: [&str; 2] = [COG_YAML, "handler.py"];
+const MODEL_FILES: [&str; 2] = [COG_YAML, HANDLER];
 /// The name in the reference of a script, which registers its handler when it runs.
 const SCRIPT: &str = "__main__";
 
@@ -42,6 +44,9 @@ impl ModelSource {
             return Self::script(dir, args);
         }
         let dir = existing_dir(dir)?;
+        if is_handler_folder(&dir) && args.predict.is_none() && env.predictor_ref.is_none() {
+            return Self::handler_folder(dir, args);
+        }
         if let Some(word) = args.script_args.first() {
             let message = format!(
                 "`{word}` after `--` is for a script, and `{}` is a model folder",
@@ -51,7 +56,7 @@ impl ModelSource {
                 .hint("remove `--` and the arguments after it")
                 .into());
         }
-        let file = dir.join("cog.yaml");
+        let file = dir.join(COG_YAML);
         let text = match std::fs::read_to_string(&file) {
             Ok(text) => Some(text),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -115,6 +120,22 @@ impl ModelSource {
         })
     }
 
+    /// A folder with a script that calls `runpod.serverless.start`. Unlike a script that is named
+    /// itself, it runs in its own folder, and every file of the folder belongs to it.
+    fn handler_folder(dir: PathBuf, args: &ModelArgs) -> anyhow::Result<Self> {
+        let script = dir.join(HANDLER);
+        refuse_model_flags(args, &script)?;
+        Ok(Self {
+            script: None,
+            predictor_ref: format!("{HANDLER}:{SCRIPT}"),
+            train_ref: None,
+            concurrency: None,
+            env: script_env(args, &script, Some(dir.clone())),
+            image: None,
+            dir,
+        })
+    }
+
     /// A Python file that calls `runpod.serverless.start`.
     fn script(given: &Path, args: &ModelArgs) -> anyhow::Result<Self> {
         let path = given
@@ -129,33 +150,14 @@ impl ModelSource {
         if std::fs::read_to_string(&path).is_ok_and(|text| is_cog_model(&text)) {
             return Err(needs_cog_yaml(&path, dir).into());
         }
-        let flag = match args {
-            ModelArgs {
-                predict: Some(_), ..
-            } => Some("--predict"),
-            ModelArgs { train: Some(_), .. } => Some("--train"),
-            ModelArgs {
-                mode: ModeArg::Train,
-                ..
-            } => Some("--mode train"),
-            ModelArgs { .. } => None,
-        };
-        if let Some(flag) = flag {
-            let message = format!(
-                "{flag} is for a model folder, and `{}` is a script",
-                path.display()
-            );
-            return Err(UsageError::new(message)
-                .hint("a script registers its handler itself: `runpod.serverless.start({\"handler\": handler})`")
-                .into());
-        }
+        refuse_model_flags(args, &path)?;
         Ok(Self {
             dir: dir.to_owned(),
             script: Some(path.clone()),
             predictor_ref: format!("{}:{SCRIPT}", file.to_string_lossy()),
             train_ref: None,
             concurrency: None,
-            env: script_env(args, given),
+            env: script_env(args, given, std::env::current_dir().ok()),
             image: None,
         })
     }
@@ -184,11 +186,38 @@ pub(crate) fn project_dir(dir: &Path) -> PathBuf {
     }
 }
 
-/// The variables from which `tidegate.handler.entry` configures a script.
-fn script_env(args: &ModelArgs, given: &Path) -> Vec<(OsString, OsString)> {
-    // `sys.argv[0]` and the working directory are those of `python script.py`.
-    let mut env = vec![("TIDEGATE_SCRIPT_NAME".into(), given.into())];
-    if let Ok(folder) = std::env::current_dir() {
+/// Whether a folder is a model because of its handler.
+pub(crate) fn is_handler_folder(dir: &Path) -> bool {
+    !dir.join(COG_YAML).exists() && dir.join(HANDLER).is_file()
+}
+
+/// Refuses flags that name the function of a model folder.
+fn refuse_model_flags(args: &ModelArgs, script: &Path) -> Result<(), UsageError> {
+    let flag = match args {
+        ModelArgs {
+            predict: Some(_), ..
+        } => "--predict",
+        ModelArgs { train: Some(_), .. } => "--train",
+        ModelArgs {
+            mode: ModeArg::Train,
+            ..
+        } => "--mode train",
+        ModelArgs { .. } => return Ok(()),
+    };
+    let message = format!(
+        "{flag} is for a model folder, and `{}` is a script",
+        script.display()
+    );
+    Err(UsageError::new(message).hint(
+        "a script registers its handler itself: `runpod.serverless.start({\"handler\": handler})`",
+    ))
+}
+
+/// The variables from which `tidegate.handler.entry` configures a script: `sys.argv[0]`, the working
+/// directory, and its arguments.
+fn script_env(args: &ModelArgs, name: &Path, folder: Option<PathBuf>) -> Vec<(OsString, OsString)> {
+    let mut env = vec![("TIDEGATE_SCRIPT_NAME".into(), name.into())];
+    if let Some(folder) = folder {
         env.push(("TIDEGATE_SCRIPT_FOLDER".into(), folder.into()));
     }
     if args.rp_debugger {
@@ -258,7 +287,10 @@ fn no_predictor(dir: &Path, has_yaml: bool) -> UsageError {
         let message = format!("`{}` names no predictor", dir.join("cog.yaml").display());
         return UsageError::new(message).hint(format!("add the line `predict: \"{file}:{name}\"`"));
     }
-    let message = format!("there is no cog.yaml in `{}`", dir.display());
+    let message = format!(
+        "there is no cog.yaml and no {HANDLER} in `{}`",
+        dir.display()
+    );
     if example.is_some() {
         return UsageError::new(message).hint(format!(
             "`tidegate init {0}` writes the cog.yaml; without one: tidegate serve {0} --predict {file}:{name}",
@@ -465,5 +497,33 @@ mod tests {
                 .contains("names no predictor")
         );
         assert!(read(&[], &[]).unwrap_err().contains("no cog.yaml"));
+    }
+
+    #[test]
+    fn a_folder_with_a_handler_and_no_cog_yaml_is_a_script() {
+        let model = read(&[("handler.py", "")], &["--", "--mine"]).unwrap();
+        assert!(model.is_script());
+        assert_eq!(model.path(), model.dir, "all its files belong to it");
+        let folder = model
+            .env
+            .iter()
+            .find(|(name, _)| name == "TIDEGATE_SCRIPT_FOLDER");
+        assert_eq!(folder.unwrap().1, model.dir);
+        let named = read(
+            &[("handler.py", ""), ("a.py", "")],
+            &["--predict", "a.py:A"],
+        );
+        assert_eq!(named.unwrap().predictor_ref, "a.py:A");
+        let with_yaml = [
+            ("handler.py", ""),
+            ("a.py", ""),
+            ("cog.yaml", "run: a.py:A"),
+        ];
+        assert!(!read(&with_yaml, &[]).unwrap().is_script());
+        assert!(
+            read(&[("handler.py", "")], &["--mode", "train"])
+                .unwrap_err()
+                .contains("is a script")
+        );
     }
 }

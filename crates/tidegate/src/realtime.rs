@@ -10,6 +10,7 @@ use tidegate_http::access::AllowedHost;
 
 use crate::cli::{Cli, Command, ServeArgs, WebhookArgs, WorkerArgs};
 use crate::config;
+use crate::model_source::is_handler_folder;
 use crate::runpod_env::RealtimeEnv;
 use crate::usage_error::UsageError;
 
@@ -134,10 +135,12 @@ fn serve_instead_of_polling(
     Ok(with_realtime(serve, &matches, realtime))
 }
 
+/// Whether it is a script with a handler, or a folder with one.
 fn is_script(target: &Path) -> bool {
-    target
+    let is_file = target
         .extension()
-        .is_some_and(|extension| extension == "py")
+        .is_some_and(|extension| extension == "py");
+    is_file || is_handler_folder(target)
 }
 
 #[cfg(test)]

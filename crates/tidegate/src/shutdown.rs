@@ -1,4 +1,4 @@
-//! The shutdown of `serve`, in this order: stop accepting → let accepted jobs end → cancel the rest →
+//! The shutdown of a server, in this order: stop accepting → let accepted jobs end → cancel the rest →
 //! send their webhooks → stop the children.
 
 use std::time::Duration;
@@ -8,6 +8,7 @@ use tidegate_core::store::JobFilter;
 use tidegate_service::{JobService, ModelRegistry};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::endpoint_setup::EndpointSetup;
 use crate::exit;
 use crate::http_server::HttpServer;
 
@@ -133,14 +134,28 @@ impl ShutdownCause {
     }
 }
 
-/// Shuts down the HTTP server and the models. Jobs that are not finished after `timeout` are canceled.
-pub(crate) async fn drain(models: &ModelRegistry, timeout: Duration, http: &mut HttpServer) {
-    http.stop_accepting();
+/// Shuts down the HTTP server, the models and the endpoints. Jobs of models that are not finished after
+/// `timeout` are canceled; those of endpoints are left to the next run.
+pub(crate) async fn drain(
+    models: &ModelRegistry,
+    endpoints: Option<&EndpointSetup>,
+    timeout: Duration,
+    http: &mut HttpServer,
+) {
+    match endpoints {
+        // Workers deliver their results meanwhile, so the server still accepts connections.
+        Some(endpoints) => http.while_running(endpoints.stop_handout()).await,
+        None => http.stop_accepting(),
+    }
     // Open requests get the responses of their jobs meanwhile.
     let all_ended = http.while_running(models.close(timeout)).await;
     if !all_ended {
         tracing::warn!(?timeout, "canceled jobs that did not end in time");
     }
+    http.stop_accepting();
     http.finish(LAST_RESPONSES).await;
+    if let Some(endpoints) = endpoints {
+        endpoints.save().await;
+    }
     models.stop().await;
 }

@@ -9,7 +9,6 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
@@ -126,6 +125,14 @@ pub(crate) struct ListeningServer {
 }
 
 impl ListeningServer {
+    /// The URL at which workers reach the server, without a trailing slash.
+    pub(crate) fn base_url(&self, public_url: Option<&Url>) -> String {
+        public_url.map_or_else(
+            || self.url.clone(),
+            |url| url.as_str().trim_end_matches('/').to_owned(),
+        )
+    }
+
     /// Serves `routes`, the admin API and the metrics, all of them behind the tokens.
     pub(crate) fn start(
         self,
@@ -219,12 +226,6 @@ impl RunningServer {
                 Some(ExitCode::from(second.forced_exit_code()))
             }
         }
-    }
-
-    /// Stops accepting connections, and waits up to `grace` for the responses of open requests.
-    pub(crate) async fn finish_responses(mut self, grace: Duration) {
-        self.http.stop_accepting();
-        self.http.finish(grace).await;
     }
 }
 

@@ -39,6 +39,8 @@ _SCRIPT_ARGS = "TIDEGATE_SCRIPT_ARGS"
 # Set by the server: `sys.argv[0]` and the working directory that `python` would give the script.
 _SCRIPT_NAME = "TIDEGATE_SCRIPT_NAME"
 _SCRIPT_FOLDER = "TIDEGATE_SCRIPT_FOLDER"
+# Set by `tidegate serve`: the slots of an async handler that does not limit its concurrency.
+_ASYNC_SLOTS = "TIDEGATE_ASYNC_HANDLER_SLOTS"
 # Runpod's own arguments and their defaults; a script may read them from its config.
 _ARGUMENTS: "dict[str, Any]" = {
     "rp_log_level": None,
@@ -201,13 +203,16 @@ async def _awaited(result: "Any") -> object:
 
 
 def _number_of_slots(config: "Config", kind: str, wanted: "int | None") -> int:
+    default = int(os.environ.pop(_ASYNC_SLOTS, "1"))
     if not is_async(kind):
         if wanted is not None and wanted > 1:
             raise LoadError(f"{wanted} concurrent jobs require an `async def` handler; remove --concurrency")
         return 1
     modifier = config.get("concurrency_modifier")
-    if wanted is not None or modifier is None:
-        return wanted or 1
+    if wanted is not None:
+        return wanted
+    if modifier is None:
+        return default
     number = modifier(1)
     if not isinstance(number, int) or number < 1:
         print(

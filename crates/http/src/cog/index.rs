@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::Response;
+use axum::http::header::ACCEPT;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::reply::{self, ApiError};
-use super::{AppState, COG_VERSION};
+use super::{AppState, COG_VERSION, docs};
 use crate::access::Identity;
 
 #[derive(Serialize)]
@@ -33,8 +34,12 @@ struct TrainingUrls {
     trainings_url: String,
 }
 
-/// `GET /`
-pub(super) async fn index(State(state): State<Arc<AppState>>) -> Response {
+/// `GET /`: the paths of the API. For a Runpod handler it is a page, as on Runpod's own server, unless
+/// the client asks for JSON.
+pub(super) async fn index(State(state): State<Arc<AppState>>, headers: HeaderMap) -> Response {
+    if state.model.current().is_handler && !asks_for_json(&headers) {
+        return docs::page(State(state), headers).await.into_response();
+    }
     let trainable = state.jobs().schema().is_some_and(|schema| schema.trainable);
     let url = |path: &str| format!("{}{path}", state.root);
     let index = Index {
@@ -58,6 +63,16 @@ pub(super) async fn index(State(state): State<Arc<AppState>>) -> Response {
             .expect("the index has string keys")
             .into(),
     )
+}
+
+/// Whether `Accept` names JSON.
+fn asks_for_json(headers: &HeaderMap) -> bool {
+    let mut accepted = headers.get_all(ACCEPT).iter();
+    accepted.any(|value| {
+        value
+            .to_str()
+            .is_ok_and(|value| value.contains("application/json"))
+    })
 }
 
 /// `GET /openapi.json`

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::require_admin;
 use crate::replicate::CrossApiRenderer;
 pub use example::{ExampleRequest, resolve_reference};
-pub use multi_model::multi_model_routes;
+pub use multi_model::{HandlerRoutes, multi_model_routes};
 
 /// The settings of the Cog API.
 #[derive(Clone)]

@@ -27,20 +27,33 @@ struct AppState {
     models: ModelRegistry,
     config: Config,
     shutdown: CancellationToken,
+    handler_routes: HandlerRoutes,
     /// The router of each model, created with its first request.
-    routers: Mutex<BTreeMap<String, (Arc<ServedModel>, Router)>>,
+    routers: Mutex<BTreeMap<String, CachedRouter>>,
+}
+
+/// The additional routes of a model that is a Runpod handler.
+pub type HandlerRoutes = Arc<dyn Fn(Arc<ServedModel>) -> Router + Send + Sync>;
+
+struct CachedRouter {
+    model: Arc<ServedModel>,
+    /// Whether the model was a handler then; another version may be something else.
+    is_handler: bool,
+    router: Router,
 }
 
 /// The routes of all models. `POST /shutdown` of an administrator cancels `shutdown`.
 pub fn multi_model_routes(
     models: ModelRegistry,
     config: Config,
+    handler_routes: HandlerRoutes,
     shutdown: CancellationToken,
 ) -> Router {
     let state = Arc::new(AppState {
         models,
         config,
         shutdown,
+        handler_routes,
         routers: Mutex::default(),
     });
     Router::new()
@@ -162,18 +175,28 @@ async fn forward(State(state): State<Arc<AppState>>, request: Request) -> Respon
 impl AppState {
     fn router_of(&self, model: Arc<ServedModel>) -> Router {
         let mut routers = self.routers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, router)) = routers.get(model.name())
-            && Arc::ptr_eq(known, &model)
+        let is_handler = model.current().is_handler;
+        if let Some(known) = routers.get(model.name())
+            && Arc::ptr_eq(&known.model, &model)
+            && known.is_handler == is_handler
         {
-            return router.clone();
+            return known.router.clone();
         }
-        let router = super::routes_below(
+        let mut router = super::routes_below(
             format!("{ROOT}{}", model.name()),
             Arc::clone(&model),
             self.config.clone(),
             self.shutdown.clone(),
         );
-        routers.insert(model.name().to_owned(), (model, router.clone()));
+        if is_handler {
+            router = router.merge((self.handler_routes)(Arc::clone(&model)));
+        }
+        let cached = CachedRouter {
+            model: Arc::clone(&model),
+            is_handler,
+            router: router.clone(),
+        };
+        routers.insert(model.name().to_owned(), cached);
         router
     }
 }

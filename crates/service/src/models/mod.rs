@@ -74,6 +74,8 @@ pub(crate) struct Inner {
     /// Looks up the jobs of all models, and runs none.
     lookup: JobService,
     models: ArcSwap<ModelsByName>,
+    /// The services of endpoints, by the name of their model. Requests for models do not find them.
+    endpoints: ArcSwap<BTreeMap<String, JobService>>,
     /// Trained versions, newest first.
     pub(crate) trained: ArcSwap<Vec<Arc<TrainedModel>>>,
     /// The ids of removed trained versions: no other version runs their remaining jobs.
@@ -104,6 +106,8 @@ pub struct ServedVersion {
     pub description: Option<String>,
     /// The folder with the model's files.
     pub folder: PathBuf,
+    /// Whether it is a script with a Runpod handler.
+    pub is_handler: bool,
 }
 
 impl ServedVersion {
@@ -160,6 +164,7 @@ impl ModelRegistry {
         let inner = Inner {
             lookup,
             models: ArcSwap::default(),
+            endpoints: ArcSwap::default(),
             trained: ArcSwap::default(),
             removed: Mutex::default(),
             write_lock: Mutex::new(()),
@@ -200,8 +205,15 @@ impl ModelRegistry {
         self.inner.models.load().values().cloned().collect()
     }
 
-    /// The job services of all versions that accept jobs; those of trained versions come last.
+    /// The job services of all versions that accept jobs; those of trained versions come after those
+    /// of models, and those of endpoints last.
     pub fn services(&self) -> Vec<JobService> {
+        let mut services = self.model_services();
+        services.extend(self.endpoint_services());
+        services
+    }
+
+    fn model_services(&self) -> Vec<JobService> {
         let trained = self.trained_models();
         let trained = trained.iter().filter_map(|trained| trained.jobs());
         self.all()
@@ -209,6 +221,29 @@ impl ModelRegistry {
             .map(|model| model.jobs())
             .chain(trained)
             .collect()
+    }
+
+    fn endpoint_services(&self) -> Vec<JobService> {
+        self.inner.endpoints.load().values().cloned().collect()
+    }
+
+    /// Serves an endpoint.
+    pub fn offer_endpoint(&self, jobs: JobService) {
+        let _guard = self.lock_for_write();
+        let mut endpoints = BTreeMap::clone(&self.inner.endpoints.load());
+        endpoints.insert(jobs.target().model.clone(), jobs);
+        self.inner.endpoints.store(Arc::new(endpoints));
+    }
+
+    /// Stops serving an endpoint, by the name of its model. It finishes its jobs.
+    pub fn withdraw_endpoint(&self, name: &str) {
+        let _guard = self.lock_for_write();
+        let mut endpoints = BTreeMap::clone(&self.inner.endpoints.load());
+        if let Some(jobs) = endpoints.remove(name) {
+            self.inner.endpoints.store(Arc::new(endpoints));
+            jobs.model.succession.pass_to(None);
+            self.drain(jobs);
+        }
     }
 
     /// Serves a model, or another version of one. The previous version finishes its jobs and stops.
@@ -255,25 +290,25 @@ impl ModelRegistry {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(0, Arc::clone(&previous));
-        self.drain(previous);
+        self.drain(previous.jobs.clone());
     }
 
     /// Stops a model that has no successor.
     pub(crate) fn retire_model(&self, model: &ServedModel) {
         model.current().jobs.model.succession.pass_to(None);
-        self.drain(model.current());
+        self.drain(model.jobs());
     }
 
     /// Stops a version when its jobs have ended.
-    fn drain(&self, version: Arc<ServedVersion>) {
+    fn drain(&self, jobs: JobService) {
         self.inner.draining.spawn(async move {
             // A request may hold this version and be about to submit a job.
             tokio::time::sleep(REPLACED_GRACE).await;
-            version.jobs.drained().await;
-            version.jobs.model.executor.stop().await;
+            jobs.drained().await;
+            jobs.model.executor.stop().await;
             tracing::info!(
-                model = version.jobs.target().model,
-                version = version.id(),
+                model = jobs.target().model,
+                version = jobs.target().version,
                 "stopped replaced version"
             );
         });
@@ -296,6 +331,13 @@ impl ModelRegistry {
         if self.was_removed(&target.version) {
             return None;
         }
+        // A stored message has no version.
+        let is_at = |jobs: &&JobService| {
+            target.version.is_empty() || jobs.target().version == target.version
+        };
+        if let Some(endpoint) = self.inner.endpoints.load().get(&target.model).filter(is_at) {
+            return Some(endpoint.clone());
+        }
         let models = self.inner.models.load();
         let only = if models.len() == 1 && self.trained_models_of(&target.model).is_empty() {
             models.values().next()
@@ -306,8 +348,8 @@ impl ModelRegistry {
     }
 
     /// Stops accepting jobs, waits up to `timeout` for running jobs, then cancels the rest, and
-    /// sends pending webhooks within the same time. Returns whether all jobs ended without a
-    /// cancel.
+    /// sends pending webhooks within the same time. Jobs of endpoints are not canceled: the next
+    /// process accepts their results. Returns whether all jobs of models ended without a cancel.
     pub async fn close(&self, timeout: Duration) -> bool {
         let deadline = tokio::time::Instant::now() + timeout;
         let Inner {
@@ -315,20 +357,30 @@ impl ModelRegistry {
         } = &*self.inner;
         lookup.shared().closing.cancel();
         draining.close();
-        let services: Vec<JobService> = self
-            .services()
-            .into_iter()
-            .chain([lookup.clone()])
-            .collect();
+        let (services, endpoints) = (self.model_services(), self.endpoint_services());
         let drained = async || {
-            join_all(services.iter().map(JobService::drained)).await;
+            let services = services.iter().chain([lookup]);
+            join_all(services.map(JobService::drained)).await;
             draining.wait().await;
         };
-        let in_time = tokio::time::timeout_at(deadline, drained()).await.is_ok();
-        if !in_time {
-            lookup.cancel_all();
-            drained().await;
-        }
+        let close_models = async {
+            let in_time = tokio::time::timeout_at(deadline, drained()).await.is_ok();
+            if !in_time {
+                lookup.cancel_all(&endpoints);
+                drained().await;
+            }
+            in_time
+        };
+        let close_endpoints = async {
+            let drained = join_all(endpoints.iter().map(JobService::drained));
+            if tokio::time::timeout_at(deadline, drained).await.is_err() {
+                tracing::warn!(
+                    ?timeout,
+                    "left unfinished jobs of endpoints to the next run"
+                );
+            }
+        };
+        let (in_time, ()) = tokio::join!(close_models, close_endpoints);
         lookup.flush_webhooks(deadline).await;
         in_time
     }

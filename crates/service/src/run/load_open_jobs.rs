@@ -121,7 +121,7 @@ impl JobService {
         let service = service_of(&record.spec.target);
         let terminal = match &service {
             _ if record.cancel_requested => TerminalState::Canceled,
-            Some(service) if self.may_run_again(&record) => {
+            Some(service) if service.may_run_again(&record) => {
                 service.run_again(store, record, join).await;
                 return Ok(ResumedAs::Queued);
             }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tidegate_core::policy::QueueingPolicy;
 use tidegate_core::port::WaitPolicy;
-use tidegate_core::record::{Api, JobRecord, JobSpec, WebhookSpec};
+use tidegate_core::record::{Api, JobRecord, JobSpec, Target, WebhookSpec};
 use tidegate_core::store::{Store, StoreError};
 
 use super::finish::{EndedJob, TerminalWebhook};
@@ -87,7 +87,7 @@ impl JobService {
 
     /// Whether a recorded job may run. A job that the model had not begun is merely late.
     pub(crate) fn may_run_again(&self, record: &JobRecord) -> bool {
-        match self.shared().settings.on_lost {
+        match self.model.on_lost {
             _ if record.attempt == 0 => true,
             OnLost::Fail => false,
             OnLost::Retry { attempts } => record.attempt < attempts,
@@ -202,12 +202,12 @@ impl JobService {
     /// The webhook of a recorded job.
     pub(crate) fn webhook_of(&self, job: &Job) -> Option<Arc<Webhook>> {
         let spec = job.hook()?;
-        let renderer = self.renderer(job.api(), spec);
+        let renderer = self.renderer(job.api(), job.target(), spec);
         Webhook::from_spec(spec, job.policies().updates, renderer).map(Arc::new)
     }
 
-    fn renderer(&self, api: Api, spec: &WebhookSpec) -> WebhookRenderer {
-        (self.shared().settings.renderer)(api, spec)
+    fn renderer(&self, api: Api, target: &Target, spec: &WebhookSpec) -> WebhookRenderer {
+        (self.shared().settings.renderer)(api, target, spec)
     }
 }
 

@@ -274,7 +274,7 @@ impl JobService {
             recorder,
             deadlines: Deadlines {
                 at: deadline,
-                run: self.shared().settings.job_timeout,
+                run: self.model.job_timeout,
             },
             scratch_used: false,
             insert: None,

@@ -306,7 +306,7 @@ pub(crate) fn service_with(model: FakeModel, options: ServiceOptions) -> JobServ
             job_timeout,
             max_output: MAX_OUTPUT,
             on_lost: attempts.map_or(OnLost::Fail, |attempts| OnLost::Retry { attempts }),
-            renderer: Arc::new(|_, _| {
+            renderer: Arc::new(|_, _, _| {
                 WebhookRenderer::new(|job| Bytes::from(format!("{:?}", job.status)))
             }),
         },

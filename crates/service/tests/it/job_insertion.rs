@@ -36,6 +36,7 @@ fn version(jobs: &JobService) -> ServedVersion {
         created_at: Timestamp::now(),
         description: None,
         folder: "/nonexistent".into(),
+        is_handler: false,
     }
 }
 

@@ -49,6 +49,7 @@ fn models(jobs: &JobService) -> ModelRegistry {
         created_at: Timestamp::now(),
         description: None,
         folder: "/nonexistent".into(),
+        is_handler: false,
     };
     models.offer(version);
     models
@@ -209,6 +210,7 @@ async fn a_replaced_version_finishes_its_queue() {
         created_at: Timestamp::now(),
         description: None,
         folder: "/nonexistent".into(),
+        is_handler: false,
     });
     submitted(&next, job("ann", "newer")).await;
     succeed(&new_model.started().await);
@@ -271,6 +273,7 @@ async fn a_model_that_is_served_again_has_its_own_queue() {
         created_at: Timestamp::now(),
         description: None,
         folder: "/nonexistent".into(),
+        is_handler: false,
     });
     let (first, second) = (
         submitted(&back, job("ann", "first")).await,

@@ -18,15 +18,12 @@ Examples:
   # Start a worker for it
   eval \"$(tidegate endpoints env hello)\" && tidegate worker handler.py";
 
-/// Serve Runpod endpoints to clients and workers.
-///
-/// Clients submit jobs to an endpoint with Runpod's API; workers that use Runpod's SDK fetch and run
-/// them. The server itself runs no model. `tidegate endpoints env NAME` prints the environment of a
-/// worker.
-#[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
-pub(crate) struct PlatformArgs {
-    /// Endpoint to serve; can be given several times. Endpoints of previous runs are served as well
+/// The endpoints of a server, whose jobs are fetched by workers.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = heading::ENDPOINTS)]
+pub(crate) struct EndpointArgs {
+    /// Endpoint to serve to clients and workers of Runpod; can be given several times. Endpoints of
+    /// previous runs are served as well
     #[arg(
         long = "endpoint",
         env = "TIDEGATE_ENDPOINTS",
@@ -34,18 +31,30 @@ pub(crate) struct PlatformArgs {
         value_delimiter = ','
     )]
     pub(crate) endpoints: Vec<String>,
+    /// Requeue the jobs of a worker that has sent no heartbeat for this long, or has never sent one
+    /// since it took them
+    #[arg(long, env = "TIDEGATE_WORKER_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = units::positive_duration)]
+    pub(crate) worker_timeout: Duration,
+    /// Apply the rate limits of Runpod's cloud to endpoints; requests above them get 429
+    #[arg(long, env = "TIDEGATE_CLOUD_LIMITS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new())]
+    pub(crate) cloud_limits: bool,
+}
+
+/// Serve Runpod endpoints to clients and workers.
+///
+/// Clients submit jobs to an endpoint with Runpod's API; workers that use Runpod's SDK fetch and run
+/// them. The server itself runs no model: `tidegate serve DIR --endpoint NAME` serves models and
+/// endpoints. `tidegate endpoints env NAME` prints the environment of a worker.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PlatformArgs {
+    #[command(flatten)]
+    pub(crate) endpoint: EndpointArgs,
     #[command(flatten)]
     pub(crate) listen: ListenArgs,
     /// URL at which workers reach the server [default: the address it listens on]
     #[arg(long, env = "TIDEGATE_PUBLIC_URL", value_name = "URL", value_parser = replicate_setup::public_url, help_heading = heading::LISTENING)]
     pub(crate) public_url: Option<Url>,
-    /// Requeue the jobs of a worker that has sent no heartbeat for this long, or has never sent one
-    /// since it took them
-    #[arg(long, env = "TIDEGATE_WORKER_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = units::positive_duration, help_heading = heading::QUEUE)]
-    pub(crate) worker_timeout: Duration,
-    /// Apply the rate limits of Runpod's cloud; requests above them get 429
-    #[arg(long, env = "TIDEGATE_CLOUD_LIMITS", action = ArgAction::SetTrue, value_parser = BoolishValueParser::new(), help_heading = heading::QUEUE)]
-    pub(crate) cloud_limits: bool,
     /// Largest output of a job, all parts together
     #[arg(long, env = "TIDEGATE_MAX_OUTPUT", value_name = "SIZE", default_value = "256MiB", value_parser = units::size, help_heading = heading::QUEUE)]
     pub(crate) max_output: usize,

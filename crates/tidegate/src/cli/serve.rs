@@ -8,7 +8,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use tidegate_http::replicate::Rate;
 use tidegate_net::Url;
 
-use super::{ListenArgs, ModelArgs, OnLostArg, UploadArgs, WebhookArgs, heading};
+use super::{EndpointArgs, ListenArgs, ModelArgs, OnLostArg, UploadArgs, WebhookArgs, heading};
 use crate::data_dir::DataDir;
 use crate::files_store::FilesStoreUrl;
 use crate::{replicate_setup, units};
@@ -22,13 +22,16 @@ Examples:
   tidegate token new --account ann --file tokens
   tidegate serve hello --host 0.0.0.0 --tokens-file tokens --queue 100
   # Serve a folder of models, load each on demand, and unload it after 10 minutes without requests
-  tidegate serve models/ --idle-timeout 10m";
+  tidegate serve models/ --idle-timeout 10m
+  # Serve a model, and an endpoint whose jobs run on Runpod workers
+  tidegate serve hello --endpoint echo";
 
 /// Serve a model, or a folder of models, over HTTP.
 ///
-/// DIR is a Cog model folder, whose `cog.yaml` names the predictor; a folder of such folders,
-/// `DIR/NAME` or `DIR/OWNER/NAME`; or a script with a Runpod handler. The server accepts requests at
-/// once; GET /health-check reports when the model is ready.
+/// DIR is a Cog model folder, whose `cog.yaml` names the predictor; a script with a Runpod handler, or
+/// a folder with such a script, `handler.py`; or a folder of model folders, `DIR/NAME` or
+/// `DIR/OWNER/NAME`. The server accepts requests at once; GET /health-check reports when the model is
+/// ready.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
@@ -60,9 +63,12 @@ pub(crate) struct ServeArgs {
     pub(crate) max_loaded: Option<u16>,
 
     #[command(flatten)]
+    pub(crate) endpoint: EndpointArgs,
+
+    #[command(flatten)]
     pub(crate) listen: ListenArgs,
-    /// URL at which clients reach the server, for links in Replicate's API and its webhooks [default:
-    /// the `Host` of each request]
+    /// URL at which clients and workers reach the server, for links in Replicate's API and its webhooks
+    /// [default: the `Host` of each request; for workers, the address it listens on]
     #[arg(long, env = "TIDEGATE_PUBLIC_URL", value_name = "URL", value_parser = replicate_setup::public_url, help_heading = heading::LISTENING)]
     pub(crate) public_url: Option<Url>,
     /// Open connections; further clients wait to be accepted [default: from the limit on open files]
@@ -80,7 +86,8 @@ pub(crate) struct ServeArgs {
     pub(crate) replicate_legacy_status: bool,
 
     /// Predictions that run at the same time in one process; more than one needs async code. Also
-    /// read from COG_MAX_CONCURRENCY [default: from `cog.yaml` or `@concurrent`, or 1]
+    /// read from COG_MAX_CONCURRENCY [default: from `cog.yaml` or `@concurrent`, or 1; 128 for an async
+    /// Runpod handler without a `concurrency_modifier`]
     #[arg(long, env = "TIDEGATE_CONCURRENCY", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = heading::QUEUE)]
     pub(crate) concurrency: Option<u32>,
     /// Requests of each account that may wait for a free slot instead of being refused with 409;

@@ -126,6 +126,7 @@ async fn predict_locally(
         children: 1,
         slots: Some(1),
         max_slots: None,
+        async_handler_slots: None,
         queue_limit: 0,
         cancel_grace: Duration::from_secs(1),
         respawn: false,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use axum::Router;
 use rustix::process::DumpableBehavior;
-use tidegate_core::store::Store;
+use tidegate_core::store::{Documents, Store};
 use tidegate_http::cog;
 use tidegate_http::replicate::{self, CrossApiRenderer};
 use tidegate_http::runpod;
@@ -23,6 +23,7 @@ use super::banner::{Banner, BannerReset, StartupDisplay};
 use super::heartbeat::Heartbeat;
 use crate::cli::{LogFormat, ModelArgs, OnLostArg, ServeArgs};
 use crate::compat::CogEnv;
+use crate::endpoint_setup::EndpointSetup;
 use crate::environments::{EnvironmentStore, InstallProgress};
 use crate::files_store::{self, FilesStoreUrl};
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
@@ -38,6 +39,9 @@ use crate::{build_info, data_dir, environments, run_as};
 
 /// How often a job may start if the server dies each time.
 const ATTEMPTS: u32 = 3;
+/// The concurrent jobs of an async Runpod handler that does not limit them. Runpod's own local server
+/// has no limit; here each needs a socket.
+const ASYNC_HANDLER_SLOTS: u32 = 128;
 
 pub(crate) async fn serve(
     args: &ServeArgs,
@@ -61,7 +65,12 @@ pub(crate) async fn serve(
         .listen(&args.listen, args.public_url.as_ref())
         .await?;
     let served = load_models(args, env, format, &server, target, single).await?;
-    startup::resume_jobs(&served.models).await?;
+    let endpoints = open_endpoints(args, &served).await?;
+    let resumed = startup::resume_jobs(&served.models).await?;
+    if let Some(endpoints) = &endpoints {
+        endpoints.resume(resumed).await?;
+        tracing::info!(endpoints = endpoints.names(), "serving endpoints");
+    }
 
     let shutdown_requested = CancellationToken::new();
     let (models, loader, store) = (served.models.clone(), served.loader.clone(), &served.store);
@@ -72,7 +81,10 @@ pub(crate) async fn serve(
             Heartbeat::run(heartbeat),
         );
     });
-    let routes = routes(args, env, &server, &served, &shutdown_requested).await?;
+    let mut routes = routes(args, env, &server, &served, &shutdown_requested).await?;
+    if let Some(endpoints) = &endpoints {
+        routes = routes.merge(endpoint_routes(args, &server, endpoints).await?);
+    }
     let services = models.clone();
     let mut server = server.start(
         routes,
@@ -82,7 +94,9 @@ pub(crate) async fn serve(
     );
     let cause = server.until_shutdown(background, &shutdown_requested).await;
     let forced = server
-        .drain(async |http| shutdown::drain(&models, args.drain_timeout, http).await)
+        .drain(async |http| {
+            shutdown::drain(&models, endpoints.as_ref(), args.drain_timeout, http).await
+        })
         .await;
     Ok(forced.unwrap_or_else(|| ExitCode::from(cause.exit_code())))
 }
@@ -167,6 +181,19 @@ fn install_packages(
         }
     }
     Ok(())
+}
+
+/// The endpoints of the command line and of the previous run; `None` when there are none.
+async fn open_endpoints(
+    args: &ServeArgs,
+    served: &ServedModels,
+) -> anyhow::Result<Option<EndpointSetup>> {
+    let documents = served
+        .store
+        .clone()
+        .map(|store| store as Arc<dyn Documents>);
+    let endpoints = EndpointSetup::open(&args.endpoint, &served.models, documents).await?;
+    Ok(Some(endpoints).filter(|endpoints| !endpoints.endpoints.all().is_empty()))
 }
 
 /// Refuses flags that describe one model if there are several.
@@ -294,6 +321,7 @@ fn model_config(
         children: args.workers.into(),
         slots: args.concurrency,
         max_slots: None,
+        async_handler_slots: Some(ASYNC_HANDLER_SLOTS),
         queue_limit: args.queue,
         cancel_grace: args.cancel_grace,
         respawn: !args.no_respawn,
@@ -341,7 +369,7 @@ fn resource_limits(args: &ServeArgs, replicate: &ReplicateSetup) -> ResourceLimi
     }
 }
 
-/// The routes of Cog's and Replicate's API and, for a script, of Runpod's local API.
+/// The routes of Cog's and Replicate's API and, for handlers, of Runpod's local API.
 async fn routes(
     args: &ServeArgs,
     env: &CogEnv,
@@ -355,15 +383,35 @@ async fn routes(
         .config(args, &server.url, server.webhook_secrets.clone())?;
     let cog = cog_config(args, env, replicate.cross_api());
     let replicate_routes = replicate::routes(models.clone(), replicate);
-    let (Some(source), Some(model)) = (&served.single, models.all().pop()) else {
-        return Ok(cog::multi_model_routes(models, cog, shutdown.clone()).merge(replicate_routes));
+    let config = handler_config(args, env);
+    let handler_routes = move |model| runpod::local::routes(model, config.clone());
+    let (Some(_), Some(model)) = (&served.single, models.all().pop()) else {
+        let routes =
+            cog::multi_model_routes(models, cog, Arc::new(handler_routes), shutdown.clone());
+        return Ok(routes.merge(replicate_routes));
     };
     let routes = cog::routes(Arc::clone(&model), cog, shutdown.clone()).merge(replicate_routes);
-    Ok(if source.is_script() {
-        routes.merge(runpod::local::routes(model, handler_config(args, env)))
+    Ok(if model.current().is_handler {
+        routes.merge(handler_routes(model))
     } else {
         routes
     })
+}
+
+/// The routes of Runpod's platform API.
+async fn endpoint_routes(
+    args: &ServeArgs,
+    server: &ListeningServer,
+    endpoints: &EndpointSetup,
+) -> anyhow::Result<Router> {
+    let base_url = server.base_url(args.public_url.as_ref());
+    let config = endpoints
+        .config(&args.endpoint, server, base_url, args.max_body)
+        .await?;
+    Ok(runpod::platform::routes(
+        endpoints.endpoints.clone(),
+        config,
+    ))
 }
 
 fn cog_config(args: &ServeArgs, env: &CogEnv, cross_api: CrossApiRenderer) -> cog::Config {

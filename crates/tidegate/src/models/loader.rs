@@ -213,6 +213,7 @@ impl ModelLoader {
             created_at: current.changed_at,
             description: None,
             folder: model.dir.clone(),
+            is_handler: model.is_script(),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::model_source::{COG_YAML, project_dir};
+use crate::model_source::{COG_YAML, is_handler_folder, project_dir};
 
 /// What `tidegate serve DIR` serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,13 +14,12 @@ pub(crate) enum ServeTarget {
 }
 
 impl ServeTarget {
-    /// A folder without a `cog.yaml` that contains models is a folder of models. A subfolder of a model is
-    /// the model.
+    /// A folder that is no model and contains models is a folder of models. A subfolder of a model is the
+    /// model.
     pub(crate) fn of(dir: &Path) -> Self {
+        let is_model = |dir: &Path| dir.join(COG_YAML).exists() || is_handler_folder(dir);
         match dir.canonicalize() {
-            Ok(root) if !root.join(COG_YAML).exists() && !models_in(&root).is_empty() => {
-                Self::Folder(root)
-            }
+            Ok(root) if !is_model(&root) && !models_in(&root).is_empty() => Self::Folder(root),
             Ok(_) | Err(_) => Self::Single(project_dir(dir)),
         }
     }
@@ -46,17 +45,21 @@ impl ServeTarget {
 fn models_in(root: &Path) -> Vec<PathBuf> {
     let mut models = Vec::new();
     for folder in folders_in(root) {
-        if folder.join(COG_YAML).is_file() {
+        if is_model_folder(&folder) {
             models.push(folder);
         } else {
             models.extend(
                 folders_in(&folder)
                     .into_iter()
-                    .filter(|folder| folder.join(COG_YAML).is_file()),
+                    .filter(|folder| is_model_folder(folder)),
             );
         }
     }
     models
+}
+
+fn is_model_folder(folder: &Path) -> bool {
+    folder.join(COG_YAML).is_file() || is_handler_folder(folder)
 }
 
 /// The subfolders, without hidden ones.
@@ -101,10 +104,20 @@ mod tests {
             ".hidden/cog.yaml",
             "x/y/z/cog.yaml",
             "empty/file",
+            "c/handler.py",
         ]);
         let target = ServeTarget::of(&root);
         assert_eq!(target.root(), Some(root.as_path()));
-        assert_eq!(target.folders(), [root.join("ann/a"), root.join("b")]);
+        assert_eq!(
+            target.folders(),
+            [root.join("ann/a"), root.join("b"), root.join("c")]
+        );
+    }
+
+    #[test]
+    fn a_folder_with_a_handler_is_one_model() {
+        let (_guard, root) = with(&["handler.py", "other/cog.yaml"]);
+        assert_eq!(ServeTarget::of(&root), ServeTarget::Single(root));
     }
 
     #[test]

@@ -143,6 +143,7 @@ impl ModelLoader {
             created_at: trained.created_at,
             description: None,
             folder: source.folder.clone(),
+            is_handler: false,
         })
     }
 

@@ -26,6 +26,9 @@ use crate::shared::trace_headers::trace_headers;
 
 /// How long a submission waits for the schema of a model that is still loading.
 const SCHEMA_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a cancel waits for the end of the job. A handler that ignores it is killed much earlier,
+/// unless `--cancel-grace` is very long.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The error for an unknown job.
 pub(super) const JOB_NOT_FOUND: &str = "Job ID not found";
 
@@ -79,19 +82,22 @@ pub(super) async fn wait(
     }
 }
 
-/// `POST /cancel/{id}`
+/// `POST /cancel/{id}`: cancels the job and returns its status after that.
 pub(super) async fn cancel(
     State(app): State<Arc<AppState>>,
     caller: Identity,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    Ok(match app.find(&caller.account, &id).await {
-        Some(job) if app.jobs().cancel(&caller.account, job.id()).await? => {
-            reply::job_status(&id, "CANCELLED")
-        }
-        Some(job) => reply::job_status(&id, status_name(job.status())),
-        None => reply::failed(&id, JOB_NOT_FOUND),
-    })
+    let Some(job) = app.find(&caller.account, &id).await else {
+        return Ok(reply::failed(&id, JOB_NOT_FOUND));
+    };
+    let jobs = app.jobs();
+    if jobs.cancel(&caller.account, job.id()).await? {
+        tokio::time::timeout(CANCEL_TIMEOUT, jobs.ended_or_left(&job))
+            .await
+            .ok();
+    }
+    Ok(reply::job_status(&id, status_name(job.status())))
 }
 
 /// The result of a job, or its status when the server shuts down before it ends.

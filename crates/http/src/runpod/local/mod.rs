@@ -24,6 +24,7 @@ use crate::shared::body_limit::BodyLimit;
 pub use render::renderer;
 
 /// The configuration of the local API.
+#[derive(Clone)]
 pub struct Config {
     /// The maximum size of a body, in bytes.
     pub max_body: usize,

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use ring::hmac;
-use tidegate_core::record::JobSummary;
+use tidegate_core::record::{JobSummary, Target};
 use tidegate_core::store::{Documents, JobFilter, StoreError};
 use tidegate_core::{Account, JobId, Refusal, Status};
 use tidegate_remote::RemoteExecutor;
@@ -18,7 +18,9 @@ use tidegate_service::JobService;
 use tokio::sync::Mutex;
 
 /// The prefix of the model names of endpoints: `runpod/NAME`.
-pub const MODEL_PREFIX: &str = "runpod/";
+const MODEL_PREFIX: &str = "runpod/";
+/// Endpoints have no versions. No model has this one, because it is the hash of its files.
+const VERSION: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 /// The maximum length of an endpoint's name, in bytes.
 const MAX_LEN: usize = 64;
 /// The documents with the names of endpoints.
@@ -36,6 +38,20 @@ pub struct Endpoint {
     pub jobs: JobService,
     /// Gives the jobs to workers.
     pub remote: RemoteExecutor,
+}
+
+/// The target of the jobs of an endpoint.
+pub fn endpoint_target(name: &str) -> Target {
+    Target {
+        model: format!("{MODEL_PREFIX}{name}"),
+        version: VERSION.to_owned(),
+        deployment: None,
+    }
+}
+
+/// Whether it is the target of the jobs of an endpoint.
+pub(crate) fn is_endpoint(target: &Target) -> bool {
+    target.version == VERSION && target.model.starts_with(MODEL_PREFIX)
 }
 
 /// The number of waiting and running jobs of an endpoint.

@@ -10,6 +10,7 @@ mod close_connection;
 mod confirmed_body;
 mod endpoint_admin;
 mod endpoints;
+mod index;
 mod limits;
 mod openai;
 mod query;
@@ -29,9 +30,10 @@ use axum::middleware::from_fn;
 use axum::routing::{any, get, post, put};
 
 pub use batch::Batches;
+pub(crate) use endpoints::is_endpoint;
 pub use endpoints::{
-    Endpoint, EndpointFactory, EndpointRegistry, InvalidEndpointName, MODEL_PREFIX,
-    OpenEndpointError, RemoveEndpointError, UnfinishedJobs, WorkerKeys,
+    Endpoint, EndpointFactory, EndpointRegistry, InvalidEndpointName, OpenEndpointError,
+    RemoveEndpointError, UnfinishedJobs, WorkerKeys, endpoint_target,
 };
 pub use limits::EndpointLimits;
 pub use render::renderer;
@@ -92,9 +94,24 @@ struct AppState {
     config: Config,
 }
 
-/// All routes of a platform server, including its health check.
-pub fn routes(endpoints: EndpointRegistry, config: Config) -> Router {
+/// All routes of a server that has endpoints and no models, including its index and health check.
+pub fn server_routes(endpoints: EndpointRegistry, config: Config) -> Router {
     let app = Arc::new(AppState { endpoints, config });
+    Router::new()
+        .route("/", get(index::index))
+        .route("/health-check", get(endpoint_admin::check))
+        .fallback(reply::no_such_path)
+        .method_not_allowed_fallback(reply::no_such_method)
+        .with_state(Arc::clone(&app))
+        .merge(endpoint_routes(app))
+}
+
+/// The routes of the endpoints of a server.
+pub fn routes(endpoints: EndpointRegistry, config: Config) -> Router {
+    endpoint_routes(Arc::new(AppState { endpoints, config }))
+}
+
+fn endpoint_routes(app: Arc<AppState>) -> Router {
     let operators = Router::new()
         .route(
             "/admin/endpoints",
@@ -167,8 +184,6 @@ pub fn routes(endpoints: EndpointRegistry, config: Config) -> Router {
             post(workers::job_stream),
         )
         .route("/v2/{endpoint}/ping/{worker}", get(workers::ping))
-        .route("/health-check", get(endpoint_admin::check))
-        .fallback(reply::no_such_path)
         .merge(workers)
         .merge(operators)
         .merge(admins)

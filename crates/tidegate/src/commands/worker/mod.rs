@@ -247,6 +247,7 @@ fn model_config(args: &WorkerArgs) -> ModelConfig {
         children: 1,
         slots: args.concurrency,
         max_slots: Some(MAX_SLOTS),
+        async_handler_slots: None,
         queue_limit: 0,
         cancel_grace: args.cancel_grace,
         respawn: true,

@@ -1,0 +1,60 @@
+//! `GET /` of a server without models: what it is, and the paths of its endpoints.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde::Serialize;
+
+use super::clients::ok_json;
+use super::{AppState, ROOT};
+
+#[derive(Serialize)]
+struct PlatformIndex {
+    tidegate_version: &'static str,
+    healthcheck_url: &'static str,
+    metrics_url: &'static str,
+    /// Where operators list and add endpoints.
+    endpoints_url: &'static str,
+    endpoints: BTreeMap<String, EndpointUrls>,
+}
+
+#[derive(Serialize)]
+struct EndpointUrls {
+    run_url: String,
+    runsync_url: String,
+    status_url: String,
+    stream_url: String,
+    cancel_url: String,
+    health_url: String,
+    openai_url: String,
+}
+
+/// `GET /`
+pub(super) async fn index(State(app): State<Arc<AppState>>) -> Response {
+    let urls_of = |name: &str| {
+        let at = |path: &str| format!("{ROOT}{name}/{path}");
+        EndpointUrls {
+            run_url: at("run"),
+            runsync_url: at("runsync"),
+            status_url: at("status/{id}"),
+            stream_url: at("stream/{id}"),
+            cancel_url: at("cancel/{id}"),
+            health_url: at("health"),
+            openai_url: at("openai/v1"),
+        }
+    };
+    ok_json(&PlatformIndex {
+        tidegate_version: env!("CARGO_PKG_VERSION"),
+        healthcheck_url: "/health-check",
+        metrics_url: "/metrics",
+        endpoints_url: "/admin/endpoints",
+        endpoints: app
+            .endpoints
+            .all()
+            .iter()
+            .map(|endpoint| (endpoint.name.clone(), urls_of(&endpoint.name)))
+            .collect(),
+    })
+}
