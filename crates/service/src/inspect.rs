@@ -129,11 +129,14 @@ impl JobService {
     /// Whether an account has an unfinished job with this id at this model. Looks at all unfinished
     /// jobs.
     pub fn has_open_job(&self, id: &JobId) -> bool {
-        let registry = &self.shared().registry;
-        registry
-            .running()
-            .iter()
-            .any(|job| job.id() == id && job.target().model == self.target().model)
+        let shared = self.shared();
+        // In this order: a job that starts moves from the waiting jobs to the registry.
+        shared.waiting_jobs.has_id(&self.model.queue_name, id)
+            || shared
+                .registry
+                .running()
+                .iter()
+                .any(|job| job.id() == id && job.target().model == self.target().model)
     }
 
     /// A job in memory or in the store, ended or not.

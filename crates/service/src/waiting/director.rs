@@ -102,15 +102,15 @@ impl JobService {
 
     /// Runs a job that a remote worker has since a previous server process: it no longer waits.
     /// `admission` gets the time at which the job began, as far as that is recorded. Has no effect on a
-    /// job that does not wait here.
+    /// job that does not wait here. Returns whether the job waited.
     pub fn hand_over(
         &self,
         id: &JobId,
         admission: impl FnOnce(Option<Timestamp>) -> Box<dyn Admission>,
-    ) {
+    ) -> bool {
         let waiting_jobs = &self.shared().waiting_jobs;
         let Some(taken) = waiting_jobs.take_from_previous_run(&self.model.queue_name, id) else {
-            return;
+            return false;
         };
         let began_at = taken.began_at;
         let (service, admission) = (taken.service.clone(), admission(began_at));
@@ -118,6 +118,7 @@ impl JobService {
             service.remove_from_queue(&taken.key).await;
             taken.run(None, Admitted::Now(admission), began_at).await;
         });
+        true
     }
 
     async fn remove_from_queue(&self, (account, id): &JobKey) {

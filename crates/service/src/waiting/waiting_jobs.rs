@@ -244,6 +244,17 @@ impl WaitingJobs {
         self.with(|inner| inner.jobs.contains_key(key))
     }
 
+    /// Whether a job with this id of any account waits in this queue or is about to start. Looks at all
+    /// waiting jobs.
+    pub(crate) fn has_id(&self, queue: &QueueName, id: &JobId) -> bool {
+        self.with(|inner| {
+            inner
+                .jobs
+                .iter()
+                .any(|((_, other), waiting)| other == id && waiting.queue_name() == queue)
+        })
+    }
+
     /// The jobs of a queue that are not recorded.
     pub(crate) fn unrecorded(&self, queue: &QueueName) -> Vec<Arc<Job>> {
         self.with(|inner| {

@@ -282,8 +282,8 @@ impl WorkerReport {
         {
             ReportOutcome::Applied => {}
             ReportOutcome::Buffered => {
-                endpoint.adopt_job(worker, &self.id);
-                if endpoint.jobs.has_open_job(&self.id) {
+                // A job that is about to start for another worker is not adopted, but open.
+                if endpoint.adopt_job(worker, &self.id) || endpoint.jobs.has_open_job(&self.id) {
                     endpoint.remote.buffered_result_committed(&self.id).await?;
                 }
             }
@@ -309,13 +309,13 @@ impl FromRequestParts<Arc<AppState>> for WorkerReport {
 
 impl Endpoint {
     /// Leaves a job with the worker that has it from the previous server process. Its execution time
-    /// counts from its start.
-    fn adopt_job(&self, worker: &WorkerId, id: &JobId) {
+    /// counts from its start. Returns whether the job waited here.
+    fn adopt_job(&self, worker: &WorkerId, id: &JobId) -> bool {
         self.jobs.hand_over(id, |began_at| {
             let since = |began| Duration::try_from(Timestamp::now().duration_since(began)).unwrap_or_default();
             tracing::info!(endpoint = self.name, %worker, job = %id, "worker still has a job from the previous run");
             self.remote.adoption(worker, began_at.map(since).unwrap_or_default())
-        });
+        })
     }
 }
 
