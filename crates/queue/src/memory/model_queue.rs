@@ -1,9 +1,11 @@
 //! The in-memory queue of one model: the waiting entries and the leases on taken ones.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hashbrown::HashTable;
 use jiff::Timestamp;
 use tidegate_core::fair_queue::{FairQueue, HasOwner};
 use tidegate_core::queue::{Priority, QueueDepth, QueueEntry};
@@ -21,7 +23,9 @@ pub(super) struct ModelQueue {
     order: FairQueue<OrderKey>,
     /// All entries, waiting or taken, by their number. Removed entries are absent.
     entries: HashMap<u64, Box<StoredEntry>>,
-    numbers: HashMap<(Account, JobId), u64>,
+    /// The numbers of all entries, found by account and id, which only the entries hold.
+    numbers: HashTable<u64>,
+    hasher: RandomState,
     /// The leases on taken entries, by lease number.
     leases: HashMap<u64, EntryLease>,
     /// Notified when an entry begins to wait.
@@ -70,6 +74,10 @@ struct EntryDeadline {
 }
 
 impl StoredEntry {
+    fn hash(&self, hasher: &RandomState) -> u64 {
+        hasher.hash_one((&self.account, &self.id))
+    }
+
     fn to_entry(&self) -> QueueEntry {
         QueueEntry {
             account: self.account.clone(),
@@ -107,16 +115,14 @@ impl EntryLease {
 impl ModelQueue {
     /// Adds an entry unless its job is already in the queue; returns whether it was added.
     pub(super) fn push(&mut self, number: u64, entry: QueueEntry, due: Option<Instant>) -> bool {
-        let key = (entry.account.clone(), entry.id.clone());
-        if let Some(number) = self.numbers.get(&key) {
-            if self.leases.values().any(|lease| lease.number == *number)
-                && let Some(stored) = self.entries.get_mut(number)
+        if let Some(number) = self.number_of(&entry.account, &entry.id) {
+            if self.leases.values().any(|lease| lease.number == number)
+                && let Some(stored) = self.entries.get_mut(&number)
             {
                 stored.pushed_again = Some(Box::new(entry));
             }
             return false;
         }
-        self.numbers.insert(key, number);
         self.order.push(OrderKey {
             account: entry.account.clone(),
             number,
@@ -134,7 +140,13 @@ impl ModelQueue {
             pushed_again: None,
             priority: entry.priority,
         };
+        let hash = stored.hash(&self.hasher);
         self.entries.insert(number, Box::new(stored));
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        // The table hashes its numbers again when it grows.
+        self.numbers.insert_unique(hash, number, |number| {
+            entries.get(number).map_or(0, |stored| stored.hash(hasher))
+        });
         self.pushed.notify_waiters();
         true
     }
@@ -147,6 +159,15 @@ impl ModelQueue {
             .pop_where(|key| entries.contains_key(&key.number))?;
         self.leases.insert(lease, EntryLease::new(number));
         self.entry(number)
+    }
+
+    fn number_of(&self, account: &Account, id: &JobId) -> Option<u64> {
+        let is_it = |number: &u64| {
+            let stored = self.entries.get(number);
+            stored.is_some_and(|stored| stored.account == *account && stored.id == *id)
+        };
+        let hash = self.hasher.hash_one((account, id));
+        self.numbers.find(hash, is_it).copied()
     }
 
     /// The entry with this number, waiting or taken.
@@ -185,7 +206,7 @@ impl ModelQueue {
 
     /// Removes a waiting entry. A taken entry stays.
     pub(super) fn remove(&mut self, account: &Account, id: &JobId) -> Option<RemovedEntry> {
-        let number = *self.numbers.get(&(account.clone(), id.clone()))?;
+        let number = self.number_of(account, id)?;
         if self.leases.values().any(|lease| lease.number == number) {
             return None;
         }
@@ -193,14 +214,16 @@ impl ModelQueue {
     }
 
     fn remove_number(&mut self, number: u64) -> Option<RemovedEntry> {
+        let stored = self.entries.remove(&number)?;
+        let hash = stored.hash(&self.hasher);
+        if let Ok(known) = self.numbers.find_entry(hash, |known| *known == number) {
+            known.remove();
+        }
         let StoredEntry {
-            account,
-            id,
             deadline,
             pushed_again,
             ..
-        } = *self.entries.remove(&number)?;
-        self.numbers.remove(&(account, id));
+        } = *stored;
         Some(RemovedEntry {
             number,
             due: deadline.map(|deadline| deadline.due),

@@ -153,7 +153,7 @@ impl JobService {
             target: Arc::clone(&stored.target),
             input: Bytes::from_static(b"{}"),
             secrets: Vec::new(),
-            created_at: stored.created_at,
+            created_at: stored.created_at(),
             deadline: None,
             hook: stored.hook().map(Arc::new),
             for_readers: false,

@@ -6,16 +6,17 @@ use jiff::Timestamp;
 use tidegate_core::record::{Api, JobRecord, JobSummary, Target, WebhookSpec};
 use tidegate_core::{JobKind, Status};
 
-use super::waiting_jobs::{FromPreviousRun, JobKey};
+use super::waiting_jobs::JobKey;
 use crate::job::Job;
 use crate::submit::PreparedJob;
 
 /// The index entry of a waiting job. There may be a million, so it is small.
 pub(crate) struct StoredJob {
     pub(super) target: Arc<Target>,
-    pub(super) created_at: Timestamp,
-    /// Absent for jobs that this server process accepted.
-    pub(super) previous_run: Option<Box<FromPreviousRun>>,
+    /// When it was accepted, in microseconds since 1970, as in the store.
+    created_at: i64,
+    /// The same for its last begin; 0 if it never began.
+    began_at: i64,
     /// The job, if its state was changed: a cancel was requested.
     pub(super) changed: Option<Arc<Job>>,
     /// The webhook as JSON, to report a job whose record cannot be read.
@@ -28,6 +29,8 @@ pub(crate) struct StoredJob {
     pub(super) api: Api,
     /// Whether it is about to start or to end.
     pub(super) is_taken: bool,
+    /// Whether a previous server process accepted it.
+    pub(super) is_from_previous_run: bool,
 }
 
 impl StoredJob {
@@ -36,8 +39,8 @@ impl StoredJob {
         let job = &prepared.job;
         Self {
             target: job.shared_target(),
-            created_at: job.created_at(),
-            previous_run: None,
+            created_at: job.created_at().as_microsecond(),
+            began_at: 0,
             changed: None,
             hook: job.hook().and_then(hook_json),
             weight: weight(prepared.checked.weight()),
@@ -45,6 +48,7 @@ impl StoredJob {
             kind: job.kind(),
             api: job.api(),
             is_taken: false,
+            is_from_previous_run: false,
         }
     }
 
@@ -53,10 +57,8 @@ impl StoredJob {
         let spec = &record.spec;
         Self {
             target: Arc::new(spec.target.clone()),
-            created_at: spec.created_at,
-            previous_run: Some(Box::new(FromPreviousRun {
-                began_at: record.started_at,
-            })),
+            created_at: spec.created_at.as_microsecond(),
+            began_at: record.started_at.map_or(0, Timestamp::as_microsecond),
             changed: None,
             hook: spec.hook.as_ref().and_then(hook_json),
             weight: weight(spec.input.len()),
@@ -64,7 +66,19 @@ impl StoredJob {
             kind: spec.kind,
             api: spec.api,
             is_taken: false,
+            is_from_previous_run: true,
         }
+    }
+
+    /// When it was accepted.
+    pub(super) fn created_at(&self) -> Timestamp {
+        Timestamp::from_microsecond(self.created_at).unwrap_or_default()
+    }
+
+    /// When it last began, as far as that is recorded.
+    pub(super) fn began_at(&self) -> Option<Timestamp> {
+        let began = (self.began_at != 0).then_some(self.began_at)?;
+        Timestamp::from_microsecond(began).ok()
     }
 
     /// The receiver of its webhooks.
@@ -80,7 +94,7 @@ impl StoredJob {
             target: (*self.target).clone(),
             api: self.api,
             status: Status::Queued,
-            created_at: self.created_at,
+            created_at: self.created_at(),
             started_at: None,
             completed_at: None,
         }

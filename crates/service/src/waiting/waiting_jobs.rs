@@ -29,20 +29,14 @@ pub(crate) struct WaitingJobs {
 
 #[derive(Default)]
 struct Inner {
-    jobs: HashMap<JobKey, WaitingJob>,
+    /// In boxes, because a map has up to twice as many places as entries.
+    jobs: HashMap<JobKey, Box<WaitingJob>>,
     /// How many jobs of each account wait in each queue. No inner map is empty.
     counts: HashMap<QueueName, HashMap<Account, usize>>,
     /// Handles to jobs that are in the store only.
     handles: JobHandles,
     /// The targets of the jobs that are in the store only; most jobs share one.
     targets: HashSet<Arc<Target>>,
-}
-
-/// What is known of a job that a previous server process accepted.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FromPreviousRun {
-    /// When it last began, as far as that is recorded.
-    pub(crate) began_at: Option<Timestamp>,
 }
 
 /// A job that waits.
@@ -132,7 +126,7 @@ impl WaitingJobs {
                 }
                 None => {
                     let open_jobs = &service.model.metrics.open_jobs;
-                    open_jobs.add_waiting(&key.0, stored.created_at);
+                    open_jobs.add_waiting(&key.0, stored.created_at());
                 }
             }
             let waiting = WaitingJob {
@@ -205,7 +199,7 @@ impl WaitingJobs {
     ) -> Option<(Arc<Job>, u32)> {
         self.with(|inner| {
             inner.stored(key)?;
-            let WaitingJob { service, place } = inner.jobs.remove(key)?;
+            let WaitingJob { service, place } = *inner.jobs.remove(key)?;
             let Place::Store(stored) = place else {
                 return None;
             };
@@ -234,7 +228,7 @@ impl WaitingJobs {
                 return None;
             };
             let open_jobs = &waiting.service.model.metrics.open_jobs;
-            open_jobs.remove(&key.0, stored.created_at, Status::Queued);
+            open_jobs.remove(&key.0, stored.created_at(), Status::Queued);
             Some(stored)
         })
     }
@@ -314,7 +308,7 @@ impl Inner {
     fn insert(&mut self, key: JobKey, waiting: WaitingJob) {
         let accounts = self.counts.entry(waiting.queue_name().clone()).or_default();
         *accounts.entry(key.0.clone()).or_default() += 1;
-        self.jobs.insert(key, waiting);
+        self.jobs.insert(key, Box::new(waiting));
     }
 
     fn stored(&mut self, key: &JobKey) -> Option<&mut StoredJob> {
@@ -332,13 +326,13 @@ impl Inner {
                 !stored.is_taken && self.handles.get(&key).is_some_and(|known| known.is(job))
             }
         };
-        self.jobs.get(&key).is_some_and(is_this)
+        self.jobs.get(&key).is_some_and(|waiting| is_this(waiting))
     }
 
     fn is_from_previous_run(&self, key: &JobKey, queue: &QueueName) -> bool {
         self.jobs.get(key).is_some_and(|waiting| {
             waiting.queue_name() == queue
-                && matches!(&waiting.place, Place::Store(stored) if stored.previous_run.is_some())
+                && matches!(&waiting.place, Place::Store(stored) if stored.is_from_previous_run)
         })
     }
 
@@ -349,8 +343,7 @@ impl Inner {
             Place::Store(stored) if stored.is_taken => return None,
             Place::Store(stored) => {
                 stored.is_taken = true;
-                let previous = stored.previous_run.as_deref();
-                (None, previous.and_then(|previous| previous.began_at))
+                (None, stored.began_at())
             }
             Place::Memory(_) => match self.jobs.remove(key)?.place {
                 Place::Memory(resident) => (Some(resident), None),
