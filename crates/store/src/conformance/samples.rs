@@ -203,7 +203,7 @@ pub fn claim(holder: &str) -> MessageClaim {
 
 /// No limit.
 pub const UNLIMITED: MessageLimits = MessageLimits {
-    messages: usize::MAX / 2,
+    messages: usize::MAX,
     bytes: usize::MAX,
 };
 

@@ -106,7 +106,8 @@ impl Choice<'_> {
         let part = part.min(limits.messages);
         let mut statement = conn.prepare_cached(UNCLAIMED)?;
         // One more, to see when the next one is due.
-        let mut found = statement.query(params![receiver, self.now, jobs::count(part + 1)])?;
+        let rows = jobs::count(part.saturating_add(1));
+        let mut found = statement.query(params![receiver, self.now, rows])?;
         let (mut messages, mut bytes) = (0, 0);
         while let Some(row) = found.next()? {
             let next_at: i64 = row.get(1)?;

@@ -86,3 +86,24 @@ async fn a_corrupt_row_is_reported_with_its_number() {
         "{read:?}"
     );
 }
+
+#[tokio::test]
+async fn a_corrupt_message_does_not_keep_others_from_being_sent() {
+    let (_folder, store) = fresh();
+    for name in ["a", "b"] {
+        store.insert(spec(name)).await.unwrap();
+        let mut end = finish(name, 0, 1);
+        end.message = Some(message(&format!("msg_{name}"), name, 1));
+        store.finish(end).await.unwrap();
+    }
+    store
+        .writer
+        .change(0, |conn| {
+            Ok(conn.execute("UPDATE letters SET hook = 'odd' WHERE job = 'a'", [])?)
+        })
+        .await
+        .unwrap();
+
+    let taken = store.take_messages(all_due("one")).await.unwrap();
+    assert_eq!(ids(&taken), ["msg_b"]);
+}
