@@ -3,6 +3,7 @@
 import json
 
 from http_client import Reply, wait_for_end
+from waiting import wait_until
 
 MISSPELT = "unknown input `cuont` was ignored; did you mean `count`?"
 UNKNOWN = "unknown input `steps` was ignored"
@@ -70,6 +71,26 @@ def test_asynchronous_predictions_and_webhooks_have_the_warnings(shared_server, 
     assert warnings(server.get("/predictions/warned")) == [MISSPELT, OUTPUT]
     (message,) = receiver.wait(path)
     assert message.json["logs"] == lines(MISSPELT, OUTPUT)
+
+
+def test_a_prediction_that_waits_during_a_restart_keeps_its_warnings(start_server, tmp_path):
+    options = {"env": {"TIDEGATE_DATA_DIR": str(tmp_path / "data")}}
+    gate = tmp_path / "gate"
+    before = start_server("echo", **options)
+    found = before.get("/v1/models").json["results"][0]
+    path = f"/v1/models/{found['owner']}/{found['name']}/predictions"
+    before.post(path, {"input": {"gate": str(gate)}})
+    waiting = before.post(path, {"input": {"gtae": "x", "text": "later"}}).json["id"]
+    before.process.kill()
+    before.process.wait()
+    gate.touch()
+    after = start_server("echo", **options)
+    ended = wait_until(
+        lambda: (state := after.get(f"/v1/predictions/{waiting}")).json["status"] == "succeeded" and state,
+        "the end",
+    )
+    said = "unknown input `gtae` was ignored; did you mean `gate`?"
+    assert (ended.json["logs"], ended.json["output"]) == (lines(said), "later")
 
 
 def test_the_header_is_ascii_and_bounded(shared_server):

@@ -24,8 +24,8 @@ pub struct Snapshot {
     pub status: Status,
     /// The output of the model on stdout and stderr.
     pub logs: String,
-    /// The warnings about input and output, which are in the logs as well. A job of a previous run has
-    /// them in the logs only.
+    /// The warnings about input and output, which are in the logs as well. A job that is read from the
+    /// store after its end has them in the logs only.
     pub warnings: Vec<String>,
     /// The output so far, as JSON: the returned value, or a list of the yielded values.
     pub output: Option<Bytes>,

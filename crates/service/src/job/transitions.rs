@@ -73,7 +73,6 @@ impl Job {
     /// Adds a warning to the job and its logs.
     pub(crate) fn warn(&self, warning: String) -> ReadPosition {
         let line = format!("Warning: {warning}\n");
-        tracing::info!(target: "model", job = %self.id(), "{}", line.trim_end());
         self.with(|state| state.warnings.push(warning));
         self.log(LogSource::Stderr, &line)
     }

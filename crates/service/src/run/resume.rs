@@ -20,6 +20,7 @@ use crate::input::CheckedInput;
 use crate::job::{Job, NewJob};
 use crate::job_service::JobService;
 use crate::snapshot::TerminalState;
+use crate::submit::stored_warnings::{model_context, restore_warnings};
 use crate::submit::{OnDuplicateId, PreparedJob, ResponseMode};
 use crate::waiting::loading::ServiceLookup;
 use crate::webhook::{OutboxPoller, Webhook, WebhookRenderer};
@@ -129,7 +130,7 @@ impl JobService {
     /// A recorded job that has not ended.
     pub(crate) fn job_of_spec(&self, spec: &JobSpec) -> Job {
         let settings = &self.shared().settings;
-        Job::new(NewJob {
+        let job = Job::new(NewJob {
             account: spec.account.clone(),
             id: spec.id.clone(),
             kind: spec.kind,
@@ -144,7 +145,9 @@ impl JobService {
             for_readers: false,
             history: Some(settings.stream_history),
             max_output: settings.max_output,
-        })
+        });
+        restore_warnings(&job, spec);
+        job
     }
 
     /// What a recorded job needs to run.
@@ -161,7 +164,7 @@ impl JobService {
         PreparedJob {
             job,
             checked,
-            context: spec.context,
+            context: model_context(spec.context),
             destination: spec.destination,
             webhook,
             response_mode: ResponseMode::Async,

@@ -471,6 +471,7 @@ impl Tracker {
             return;
         };
         *declared = None;
+        tracing::info!(target: "model", job = %self.job.id(), "Warning: {warning}");
         let mark = self.job.warn(warning);
         if let Some(webhook) = &mut self.webhook {
             webhook.logs(mark);

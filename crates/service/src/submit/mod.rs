@@ -2,6 +2,7 @@
 //! the queue, records the job, and starts its tracker.
 
 mod prepare;
+pub(crate) mod stored_warnings;
 mod submission;
 
 use std::collections::BTreeMap;
@@ -319,7 +320,7 @@ fn spec(prepared: &PreparedJob) -> JobSpec {
         input: checked.json.clone(),
         files: pointers.collect(),
         secrets: checked.secrets.clone(),
-        context: prepared.context.clone(),
+        context: stored_warnings::stored_context(prepared),
         destination: prepared.destination.clone(),
         hook: job.hook().cloned(),
         api: job.api(),

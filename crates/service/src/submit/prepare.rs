@@ -203,6 +203,7 @@ impl JobService {
             .into_iter()
             .chain(checked.warnings.drain(..))
         {
+            tracing::info!(target: "model", job = %job.id(), "Warning: {warning}");
             job.warn(warning);
         }
         let registry = &self.shared().registry;
