@@ -30,6 +30,8 @@ m["b.c"] = [1]
 s.record_metric("n", 2, mode="incr")
 self.record_metric("n", 3, mode="increment")
 m.record("l", "x", mode="append")
+m.record("scalar", 1)
+m.record("scalar", 2, mode="append")
 self.scope.metrics["t"] = True
 m["a"] = None
 m.record("a", "other type after deletion")
@@ -44,6 +46,8 @@ cog.emit_metric("old", 1.5)
         ("n", 2, "increment"),
         ("n", 3, "increment"),
         ("l", "x", "append"),
+        ("scalar", 1, "replace"),
+        ("scalar", 2, "append"),
         ("t", True, "replace"),
         ("a", None, "replace"),
         ("a", "other type after deletion", "replace"),
@@ -61,6 +65,8 @@ cog.emit_metric("old", 1.5)
         ("m.record('a', object())", "TypeError"),
         ("m['a'] = 1; m['a'] = 1.0", "TypeError"),
         ("m['a'] = 1; m['a'] = True", "TypeError"),
+        ("m['a'] = 1; m.record('a', 's', mode='append')", "TypeError"),
+        ("m['a'] = [1]; m.record('a', 1, mode='append')", "TypeError"),
         ("m.record('a', 's', mode='incr')", "TypeError"),
         ("m.record('a', 1, mode='other')", "TypeError"),
         ("m['predict_time'] = 1.0", "ValueError"),
@@ -75,7 +81,7 @@ cog.emit_metric("old", 1.5)
     ],
 )
 def test_invalid_metrics_raise_in_the_model(recording, body: str, error: str) -> None:
-    assert recording(body).error.startswith(f"Prediction failed: Prediction failed: {error}: ")
+    assert recording(body).error.startswith(f"Prediction failed: {error}: ")
 
 
 def test_the_context_of_the_request_is_available(recording) -> None:

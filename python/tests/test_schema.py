@@ -127,6 +127,112 @@ def test_choices_that_need_running_code_are_rejected(model: Model) -> None:
     assert "parameter 'x': choices `load()` are not known" in error.problem
 
 
+@pytest.mark.parametrize(
+    ("parameter", "problem"),
+    [
+        ("x: int = Input(default=0, ge=1)", "must be at minimum 1"),
+        ("x: float = Input(default=2.5, le=2)", "must be at maximum 2"),
+        ("x: int | None = Input(default=0, ge=1)", "must be at minimum 1"),
+        ("x: list[int] = Input(default=[5, 0], ge=1)", "must be at minimum 1"),
+        ("x: str = Input(default='a', min_length=2)", "default conflicts with min_length=2"),
+        ("x: str = Input(default='abc', max_length=2)", "default conflicts with max_length=2"),
+        ("x: str = Input(default='A', regex='^[a-z]+$')", "default not a regex match"),
+        ("x: str = Input(default='c', choices=['a', 'b'])", "must be one of ['a', 'b']"),
+        ("x: int = Input(default=3, choices=[1, 2])", "must be one of [1, 2]"),
+        ("x: list[str] = Input(default=['a', 'c'], choices=['a', 'b'])", "must be one of ['a', 'b']"),
+        ("x: str = Input(default=N, choices=['a', 'b'])", "must be one of ['a', 'b']"),
+        ("x: str = Input(accept='text/plain')", "accept is only valid on Path or File inputs"),
+        ("x: list[str] = Input(accept='text/plain')", "accept is only valid on Path or File inputs"),
+    ],
+)
+def test_keywords_that_contradict_the_input_are_rejected(model: Model, parameter: str, problem: str) -> None:
+    error = model.error(predictor(parameter, head="N = 'n'"))
+    assert problem in error.problem
+    assert error.remedy
+    assert "predict.py:4, parameter `x`" in str(error)
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        "x: int = Input(default=1, ge=1, le=1)",
+        "x: str = Input(default='ab', min_length=2, max_length=2)",
+        "x: str = Input(default='xby', regex='b')",
+        "x: str = Input(default='a', regex='(?P<')",
+        "x: str | None = Input(default=None, choices=['a', 'b'], min_length=2)",
+        "x: str = Input(default=load(), choices=['a', 'b'])",
+        "x: str = Input(default='a' 'b', regex='^ab$')",
+        "x: bool = Input(default=True, le=0)",
+        "x: Path = Input(accept='image/*')",
+        "x: list[Path] | None = Input(accept='image/*', default=None)",
+        "x: str = Input(accept=None)",
+    ],
+)
+def test_keywords_that_agree_with_the_input_are_accepted(model: Model, parameter: str) -> None:
+    model.build(predictor(parameter))
+
+
+# What the server must know besides the document
+
+
+@pytest.mark.parametrize("default", ["None", "Input(default=None)", "Input(default=NOTHING)"])
+def test_a_default_of_none_makes_an_input_optional_for_the_server_only(model: Model, default: str) -> None:
+    schema = model.build(
+        predictor(f"x: str = {default}, y: int = Input(default=None)", head="NOTHING = None")
+    )
+    assert components(schema)["Input"]["required"] == ["x", "y"], "as in Cog"
+    assert schema.hints["optional"] == {"Input": ["x", "y"]}
+    (warning,) = schema.hints["warnings"]
+    assert "`x` (predict.py:4), `y` (predict.py:4)" in warning and "Optional[...]" in warning
+    assert "x-tidegate" not in schema.document
+    assert schema.document_with_hints()["x-tidegate"] == schema.hints
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        "x: str",
+        "x: str = Input()",
+        "x: str = Input(default=load())",
+        "x: str = 'a'",
+        "x: str | None = None",
+        "x: Secret = None",
+    ],
+)
+def test_other_inputs_need_no_hints(model: Model, parameter: str) -> None:
+    schema = model.build(predictor(parameter))
+    assert schema.hints == {}
+    assert schema.document_with_hints() == schema.document
+
+
+@pytest.mark.parametrize(
+    ("body", "returns", "hints"),
+    [
+        ("yield 'a'", "list[str]", {"yields": True}),
+        ("x = yield from ()", "Any", {"yields": True}),
+        ("yield 'a'", "Iterator[str]", {}),
+        ("if True:\n        yield 1", "list", {"yields": True}),
+        ("def inner(): yield\n    return inner", "Any", {}),
+        ("return (lambda: (yield))", "Any", {}),
+    ],
+)
+def test_a_generator_is_known_to_the_server(model: Model, body: str, returns: str, hints: dict) -> None:
+    source = f"from typing import Any, Iterator\ndef predict() -> {returns}:\n    {body}\n"
+    assert model.build(source, "predict.py:predict").hints == hints
+
+
+def test_an_async_generator_is_known_to_the_server(model: Model) -> None:
+    source = "async def predict() -> list:\n    yield 1\n"
+    assert model.build(source, "predict.py:predict").hints == {"yields": True}
+
+
+def test_a_model_may_have_only_a_training_function(model: Model) -> None:
+    source = "class Trainer:\n  def train(self, epochs: int) -> str: ...\n"
+    schema = model.build(source, "predict.py:Trainer", "predict.py:Trainer")
+    inputs = [components(schema)[name]["properties"] for name in ("Input", "TrainingInput")]
+    assert inputs[0] == inputs[1] and list(inputs[0]) == ["epochs"]
+
+
 def test_optional_choices_are_nullable(model: Model) -> None:
     prop = model.property(predictor("x: str | None = Input(choices=['a'], default=None)"))
     assert prop == {

@@ -36,17 +36,15 @@ def load(ref: str, *, role: str = "predict", shared_with: "EntryPoint | None" = 
     """Load `file.py:Name`. `role` is `predict` or `train`; `shared_with` may provide the predictor object."""
     path, _, name = ref.partition(":")
     module = _import_file(path)
-    found = _get_name(module, name) if name else _default_name(module)
+    found = _get_name(module, name) if name else _default_name(module, role)
     if not isinstance(found, type):
         if not callable(found):
             raise LoadError(f"`{ref}` is neither a class nor a function, but {type(found).__name__}")
         unwrap_defaults(found)
         return EntryPoint(None, found)
-    method = _method_name(found, name or found.__name__)
-    if role == "train":
-        if not callable(getattr(found, "train", None)):
-            raise LoadError(f"train method not found: {name}")
-        method = "train"
+    method = "train" if role == "train" else _method_name(found, name or found.__name__)
+    if not callable(getattr(found, method, None)):
+        raise LoadError(f"{method} method not found: {name}")
     shared = shared_with.instance if shared_with is not None and type(shared_with.instance) is found else None
     instance = found() if shared is None else shared
     call = getattr(instance, method)
@@ -86,11 +84,12 @@ def _get_name(module: "ModuleType", name: str) -> object:
         raise AttributeError(f"`{file}` does not define `{name}`; correct the name in cog.yaml") from None
 
 
-def _default_name(module: "ModuleType") -> object:
-    for name in ("Runner", "Predictor"):
+def _default_name(module: "ModuleType", role: str) -> object:
+    names = ("train",) if role == "train" else ("Runner", "Predictor")
+    for name in names:
         if hasattr(module, name):
             return getattr(module, name)
-    raise AttributeError(f"module {module.__name__!r} has no Runner or Predictor")
+    raise AttributeError(f"module {module.__name__!r} has no {' or '.join(names)}")
 
 
 def _method_name(cls: type, name: str) -> str:

@@ -107,7 +107,7 @@ def _build(init: "InitMessage") -> bytes:
 
         built = schema.build(init.model_dir, init.predictor_ref, init.train_ref)
         parameters = [_flatten(inputs) for inputs in (built.inputs, built.training_inputs)]
-        return marshal.dumps(("described", built.document, built.concurrency, *parameters))
+        return marshal.dumps(("described", built.document_with_hints(), built.concurrency, *parameters))
     except Exception as error:
         from tidegate.error_text import load_reason, traceback_text
         from tidegate.schema import SchemaError

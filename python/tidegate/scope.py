@@ -39,7 +39,8 @@ class Metrics:
             raise TypeError(f"metric `{key}`: only int and float can be incremented, not {kind.__name__}")
         if kind is float and value - value != 0:  # type: ignore[operator]  # it is a float
             return  # NaN and infinity are ignored: a metric must not fail the job. Cog drops NaN too.
-        self._lock_type(key, list if wire_mode == "append" else kind)
+        # As in Cog, the type is that of the items: appending to a scalar turns it into a list.
+        self._lock_type(key, kind)
         self._job.metric(key, value, wire_mode)
 
     def delete(self, key: str) -> None:

@@ -3,7 +3,9 @@
 import pytest
 
 
-@pytest.mark.parametrize("case", ["values", "names", "modes", "types", "dotted", "mapping", "scope"])
+@pytest.mark.parametrize(
+    "case", ["values", "names", "modes", "types", "appends", "dotted", "mapping", "scope"]
+)
 def test_case(compare, case):
     reply = compare("metrics", lambda server: server.predict({"case": case}))
     assert reply.json["status"] == "succeeded", reply.json

@@ -191,6 +191,57 @@ def test_a_mistyped_input_name_is_reported(tidegate):
     assert "`txet`" in done.stderr and "text" in done.stderr
 
 
+MARKED = """
+import pathlib
+pathlib.Path(__file__).with_name("loaded").touch()
+
+def predict(n: int, text: str = "") -> str:
+    return text * n
+
+def train(data: str) -> str:
+    return data
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "n: Field required"),
+        (["-i", "n=0.5"], "0.5 is not of type"),
+        (["--json", '{"n": "x"}'], '"x" is not of type'),
+        (["-i", "n=1", "-i", "nope=1"], "no input `nope`"),
+        (["--json", '{"n": 1, "nope": 1}'], "no input `nope`"),
+        (["--json", '{"n": 1, "data": "d"}'], "no input `data`"),
+        (["-i", "n=1", "-i", "data=d"], "no input `data`"),
+        (["--training", "-i", "data=d", "-i", "text=x"], "no input `text`"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_predict_validates_the_input_before_it_loads_the_model(tidegate, tmp_path, arguments, reason):
+    (tmp_path / "cog.yaml").write_text("predict: predict.py:predict\ntrain: predict.py:train\n")
+    (tmp_path / "predict.py").write_text(MARKED)
+    done = tidegate("predict", tmp_path, *arguments)
+    assert (done.returncode, reason in done.stderr) == (64, True), done.stderr
+    assert not (tmp_path / "loaded").exists()
+
+
+def test_predict_reports_why_a_model_could_not_be_loaded(tidegate):
+    done = tidegate("predict", MODELS / "setup_fails")
+    assert done.returncode == 1
+    assert "failed to load the model" in done.stderr and "RuntimeError: no weights here" in done.stderr
+
+
+def test_an_unknown_input_for_a_server_is_reported(tidegate, shared_server):
+    done = tidegate("predict", shared_server("echo").url, "--json", '{"txet": "x"}')
+    assert done.returncode == 64 and "`txet`" in done.stderr
+
+
+def test_the_error_of_a_prediction_says_once_that_it_failed(tidegate, shared_server):
+    done = tidegate("predict", shared_server("echo").url, "-i", "fail=bad luck")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "error: the prediction failed: ValueError: bad luck"
+
+
 def test_training_without_a_training_function(tidegate):
     done = tidegate("predict", MODELS / "echo", "--training")
     assert done.returncode == 64 and "train" in done.stderr

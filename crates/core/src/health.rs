@@ -65,6 +65,15 @@ pub enum SetupStatus {
     Failed,
 }
 
+/// A time span in which a model was loading and could not run jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadSpan {
+    /// When the load began.
+    pub began_at: Timestamp,
+    /// When the model was ready for jobs.
+    pub ready_at: Timestamp,
+}
+
 /// The health of a model at one time, with details.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthReport {

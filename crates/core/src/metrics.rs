@@ -35,9 +35,12 @@ fn apply(object: &mut Map<String, Value>, key: &str, metric: &Metric) {
             object.insert(key.to_owned(), value);
         }
         MetricMode::Increment => {
-            let sum = object
-                .get(key)
-                .map_or_else(|| value.clone(), |old| add(old, &value));
+            let sum = match object.get(key) {
+                None => value,
+                Some(old) if old.is_number() => add(old, &value),
+                // As in Cog, a list that was appended to cannot be incremented.
+                Some(_) => return,
+            };
             object.insert(key.to_owned(), sum);
         }
         MetricMode::Append => match object.get_mut(key) {
@@ -97,6 +100,7 @@ mod tests {
             ("l", json!("y"), Append),
             ("s", json!(1), Replace),
             ("s", json!(2), Append),
+            ("s", json!(3), Increment),
             ("t.inner.deep", json!(true), Replace),
             ("gone", json!(1), Replace),
             ("gone", json!(null), Replace),

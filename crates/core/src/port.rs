@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::health::{Health, HealthReport};
+use crate::health::{Health, HealthReport, LoadSpan};
 use crate::pool_status::PoolStatus;
 use crate::{Account, Event, Refusal, Work};
 
@@ -55,6 +55,12 @@ pub trait Executor: Send + Sync {
     /// The health of the model, including the result of the model's own health check. Concurrent
     /// callers share one check.
     async fn check(&self) -> HealthReport;
+
+    /// The latest time span in which jobs had to wait because the model was loading; `None` if there
+    /// was none.
+    fn last_load(&self) -> Option<LoadSpan> {
+        None
+    }
 
     /// Stops the executor. Jobs that are still running end with it.
     async fn stop(&self) {}

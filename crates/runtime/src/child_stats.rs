@@ -30,6 +30,11 @@ impl ChildStats {
         }
     }
 
+    /// When the present state began.
+    pub(crate) fn since(&self) -> Timestamp {
+        self.since
+    }
+
     /// Records that a process was started.
     pub(crate) fn started(&mut self, pid: u32) {
         self.pid = Some(pid);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use tidegate_core::counters::Counters;
-use tidegate_core::health::{Health, HealthReport, SetupReport, SetupStatus};
+use tidegate_core::health::{Health, HealthReport, LoadSpan, SetupReport, SetupStatus};
 use tidegate_core::pool_status::{DeathCause, PoolStatus};
 use tidegate_ipc::control::Ready;
 use tokio::sync::Notify;
@@ -39,6 +39,8 @@ struct Inner {
     sdk: Option<String>,
     /// How the last child died; `None` once a child is ready again.
     last_death: Option<String>,
+    /// The latest time in which no child could run jobs because the model was loading.
+    last_load: Option<LoadSpan>,
 }
 
 /// The state of one child.
@@ -77,6 +79,7 @@ impl ModelState {
             python: None,
             sdk: None,
             last_death: None,
+            last_load: None,
         };
         Self {
             inner: Mutex::new(inner),
@@ -150,6 +153,12 @@ impl ModelState {
     /// available.
     pub(crate) fn ready(&self, number: usize, child: Arc<ChildProcess>, ready: &Ready) {
         self.with(|inner| {
+            if inner.setup.status == SetupStatus::Succeeded && inner.ready_children().is_empty() {
+                inner.last_load = Some(LoadSpan {
+                    began_at: inner.stats[number].since(),
+                    ready_at: Timestamp::now(),
+                });
+            }
             inner.children[number] = ChildState::Ready(child);
             inner.stats[number].ready(ready.slots.len());
             inner.last_death = None;
@@ -170,8 +179,13 @@ impl ModelState {
                 .iter()
                 .all(|child| matches!(child, ChildState::Ready(_)));
             if inner.setup.status == SetupStatus::Starting && all {
+                let ready_at = Timestamp::now();
                 inner.setup.status = SetupStatus::Succeeded;
-                inner.setup.completed_at = Some(Timestamp::now());
+                inner.setup.completed_at = Some(ready_at);
+                inner.last_load = Some(LoadSpan {
+                    began_at: inner.setup.started_at,
+                    ready_at,
+                });
                 self.open.store(true, Ordering::Release);
             }
         });
@@ -179,13 +193,15 @@ impl ModelState {
     }
 
     /// Stores the schema that a starting child has read. A model that serves jobs keeps its schema,
-    /// whatever a new child reads.
-    pub(crate) fn schema_read(&self, schema: &RawValue) {
+    /// whatever a new child reads. Returns whether it is the first schema of the model.
+    pub(crate) fn schema_read(&self, schema: &RawValue) -> bool {
         self.with(|inner| {
+            let is_first = inner.description.is_none();
             if inner.schema.is_none() {
                 inner.description = Some(inner.document(schema));
             }
-        });
+            is_first
+        })
     }
 
     pub(crate) fn starting(&self, number: usize, reason: &str) {
@@ -233,6 +249,10 @@ impl ModelState {
 
     pub(crate) fn description(&self) -> Option<Arc<Bytes>> {
         self.with(|inner| inner.description.clone())
+    }
+
+    pub(crate) fn last_load(&self) -> Option<LoadSpan> {
+        self.with(|inner| inner.last_load)
     }
 
     /// The health of the model. The slots are counted under the lock: a count from before may be

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 use tempfile::TempDir;
-use tidegate_core::health::{Health, HealthReport};
+use tidegate_core::health::{Health, HealthReport, LoadSpan};
 use tidegate_core::pool_status::PoolStatus;
 use tidegate_core::port::{Admission, Admitted, BoxFuture, Executor, WaitPolicy};
 use tidegate_core::{Account, Refusal};
@@ -300,6 +300,10 @@ impl Executor for OnDemand {
             Some(loaded) => loaded.runtime.check().await,
             None => self.report(),
         }
+    }
+
+    fn last_load(&self) -> Option<LoadSpan> {
+        self.inner.loaded.load().as_ref()?.runtime.last_load()
     }
 
     fn pool_status(&self) -> PoolStatus {

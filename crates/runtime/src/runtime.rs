@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tidegate_core::health::{Health, HealthReport};
+use tidegate_core::health::{Health, HealthReport, LoadSpan};
 use tidegate_core::pool_status::PoolStatus;
 use tidegate_core::port::{Admission, Admitted, Executor, WaitPolicy};
 use tidegate_core::{Account, Refusal};
@@ -256,6 +256,10 @@ impl Executor for Runtime {
 
     fn report(&self) -> HealthReport {
         self.shared.state.report(|| self.shared.pool.count())
+    }
+
+    fn last_load(&self) -> Option<LoadSpan> {
+        self.shared.state.last_load()
     }
 
     fn desired_concurrency(&self) -> Option<usize> {

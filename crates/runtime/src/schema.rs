@@ -4,6 +4,8 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use serde_json::Value;
+use serde_json::value::RawValue;
 use tidegate_ipc::ProcessTag;
 use tokio::process::Command;
 
@@ -55,12 +57,25 @@ pub async fn read_schema(launch: &LaunchConfig) -> Result<Bytes, SchemaReadError
     ))
 }
 
+/// The warnings about the model's code in the hints of its schema.
+pub(crate) fn schema_warnings(schema: &RawValue) -> Vec<String> {
+    let document: Value = serde_json::from_str(schema.get()).unwrap_or_default();
+    let warnings = document
+        .pointer("/x-tidegate/warnings")
+        .and_then(Value::as_array);
+    warnings
+        .into_iter()
+        .flatten()
+        .filter_map(|warning| warning.as_str().map(str::to_owned))
+        .collect()
+}
+
 fn command(launch: &LaunchConfig, tag: &ProcessTag) -> Command {
     let mut command = Command::new(&launch.python);
     command
         .args(["-m", "tidegate.schema"])
         .arg(&launch.model_dir)
-        .args(["--predict", &launch.predictor_ref]);
+        .args(["--hints", "--predict", &launch.predictor_ref]);
     if let Some(train) = &launch.train_ref {
         command.args(["--train", train]);
     }

@@ -24,6 +24,7 @@ use crate::launch_config::{LaunchConfig, Respawn};
 use crate::model_state::{ModelState, Recovery};
 use crate::observer::{Observer, Phase};
 use crate::reaper::Reaper;
+use crate::schema::schema_warnings;
 use crate::scratch::Scratch;
 use crate::slots::Pool;
 
@@ -218,7 +219,14 @@ async fn boot(shared: &RuntimeShared, child_number: usize) -> Result<ReadyChild,
         }
         shared.observer.phase(child_number, phase);
     };
-    let on_schema = |schema: &RawValue| shared.state.schema_read(schema);
+    let on_schema = |schema: &RawValue| {
+        // Once per load: all children of the model read the same code.
+        if shared.state.schema_read(schema) {
+            for warning in schema_warnings(schema) {
+                tracing::warn!(target: "model", "{warning}");
+            }
+        }
+    };
     let RuntimeShared {
         launch,
         scratch,

@@ -77,6 +77,8 @@ pub(crate) struct PerModel {
     pub(crate) metrics: Arc<JobMetrics>,
     pub(crate) senders: Arc<SenderDeps>,
     schema: ArcSwapOption<ModelSchema>,
+    /// How many events of a stream are kept for late readers.
+    pub(crate) stream_history: usize,
     /// The tasks of the model's jobs.
     pub(crate) tasks: TaskTracker,
     pub(crate) succession: Succession,
@@ -105,6 +107,7 @@ impl PerModel {
         let JobSettings {
             on_lost,
             job_timeout,
+            stream_history,
             ..
         } = shared.settings;
         let senders = Arc::new(senders);
@@ -127,6 +130,7 @@ impl PerModel {
             last_insert_failed: AtomicBool::new(false),
             on_lost,
             job_timeout,
+            stream_history,
         }
     }
 
@@ -233,6 +237,14 @@ impl JobService {
         Self {
             model: Arc::new(model),
         }
+    }
+
+    /// The same service, which keeps this many events of a stream for late readers. Only for a
+    /// service without other handles.
+    pub fn with_stream_history(mut self, events: usize) -> Self {
+        let model = Arc::get_mut(&mut self.model).expect("the service has no other handles");
+        model.stream_history = events;
+        self
     }
 
     /// The service of another version of this model. It continues this service's metrics.
@@ -429,7 +441,7 @@ impl JobService {
 
     fn parse_schema(&self, document: Arc<Bytes>) -> Option<Arc<ModelSchema>> {
         let known = self.model.schema.load_full();
-        if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.document, &document)) {
+        if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.source, &document)) {
             return Some(known);
         }
         match ModelSchema::read(document) {

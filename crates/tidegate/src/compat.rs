@@ -1,5 +1,6 @@
 //! Reads the environment variables of Cog, and one of Runpod. No other file reads them.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,9 +18,9 @@ pub(crate) struct CogEnv {
     /// `COG_SETUP_TIMEOUT`, whole seconds; zero and invalid values mean no limit.
     pub(crate) setup_timeout: Option<Duration>,
     /// `COG_THROTTLE_RESPONSE_INTERVAL`, seconds.
-    pub(crate) throttle: Duration,
+    throttle: Option<Duration>,
     /// `COG_STREAM_HISTORY_CAPACITY`
-    pub(crate) stream_history: usize,
+    stream_history: Option<usize>,
     /// `COG_USER_AGENT`
     pub(crate) user_agent: Option<String>,
     /// `WEBHOOK_AUTH_TOKEN`
@@ -67,6 +68,35 @@ impl CogEnv {
         Self::from(secrets::variable)
     }
 
+    /// The variables in the `environment` of a model's `cog.yaml`.
+    pub(crate) fn of_model(environment: &[(OsString, OsString)]) -> Self {
+        Self::from(|name| {
+            let mut values = environment.iter().rev();
+            let (_, value) = values.find(|(key, _)| key == name)?;
+            value.to_str().map(str::to_owned)
+        })
+    }
+
+    /// The same with the settings of `other` that apply to a model, where they are not set here.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            max_concurrency: self.max_concurrency.or(other.max_concurrency),
+            setup_timeout: self.setup_timeout.or(other.setup_timeout),
+            stream_history: self.stream_history.or(other.stream_history),
+            ..self
+        }
+    }
+
+    /// The shortest pause between interim webhooks of a job.
+    pub(crate) fn throttle(&self) -> Duration {
+        self.throttle.unwrap_or(DEFAULT_THROTTLE)
+    }
+
+    /// How many events of a stream are kept for late readers.
+    pub(crate) fn stream_history(&self) -> usize {
+        self.stream_history.unwrap_or(DEFAULT_HISTORY)
+    }
+
     fn from(get: impl Fn(&str) -> Option<String>) -> Self {
         let non_empty = |name: &str| get(name).filter(|value| !value.is_empty());
         let throttle =
@@ -80,12 +110,9 @@ impl CogEnv {
                 .and_then(|text| text.parse().ok())
                 .filter(|n| *n > 0)
                 .map(Duration::from_secs),
-            throttle: throttle
-                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-                .unwrap_or(DEFAULT_THROTTLE),
+            throttle: throttle.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
             stream_history: non_empty("COG_STREAM_HISTORY_CAPACITY")
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(DEFAULT_HISTORY),
+                .and_then(|text| text.parse().ok()),
             user_agent: non_empty("COG_USER_AGENT"),
             webhook_token: non_empty("WEBHOOK_AUTH_TOKEN"),
             webhook_secret: non_empty(WEBHOOK_SECRET),
@@ -133,7 +160,7 @@ mod tests {
             ("COG_STREAM_HISTORY_CAPACITY", "-1"),
         ]);
         assert_eq!(
-            (bad.throttle, bad.stream_history),
+            (bad.throttle(), bad.stream_history()),
             (DEFAULT_THROTTLE, DEFAULT_HISTORY)
         );
     }
@@ -144,6 +171,25 @@ mod tests {
             ("COG_THROTTLE_RESPONSE_INTERVAL", "0"),
             ("COG_STREAM_HISTORY_CAPACITY", "0"),
         ]);
-        assert_eq!((zero.throttle, zero.stream_history), (Duration::ZERO, 0));
+        assert_eq!(
+            (zero.throttle(), zero.stream_history()),
+            (Duration::ZERO, 0)
+        );
+    }
+
+    #[test]
+    fn the_environment_of_the_server_takes_precedence_over_that_of_the_model() {
+        let model = CogEnv::of_model(&[
+            ("COG_MAX_CONCURRENCY".into(), "4".into()),
+            ("COG_SETUP_TIMEOUT".into(), "7".into()),
+            ("COG_STREAM_HISTORY_CAPACITY".into(), "1".into()),
+            ("COG_STREAM_HISTORY_CAPACITY".into(), "2".into()),
+            ("WEBHOOK_AUTH_TOKEN".into(), "of the server only".into()),
+        ]);
+        let both = env(&[("COG_MAX_CONCURRENCY", "3")]).or(model);
+        assert_eq!(both.max_concurrency, Some(3));
+        assert_eq!(both.setup_timeout, Some(Duration::from_secs(7)));
+        assert_eq!(both.stream_history(), 2);
+        assert_eq!(both.webhook_token, None);
     }
 }

@@ -6,23 +6,29 @@ use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
+use tidegate_core::JobKind;
 use tidegate_http::cog::resolve_reference;
 
 use crate::usage_error::UsageError;
 
-/// The input from `--json` and `-i`; `-i` takes precedence.
+/// The input from `--json` and `-i`; `-i` takes precedence. `kind` is the function that gets it.
 pub(crate) fn read(
     json: Option<&str>,
     pairs: &[String],
     schema: &Value,
+    kind: JobKind,
 ) -> anyhow::Result<Map<String, Value>> {
+    let component = component(schema, kind);
     let mut input = match json {
-        Some(json) => with_files(object(json)?, schema)?,
+        Some(json) => with_files(object(json)?, schema, component)?,
         None => Map::new(),
     };
+    for name in input.keys() {
+        check_name(name, schema, component)?;
+    }
     for (name, texts) in grouped(pairs)? {
-        check_name(name, schema)?;
-        input.insert(name.to_owned(), value_of(name, &texts, schema)?);
+        check_name(name, schema, component)?;
+        input.insert(name.to_owned(), value_of(name, &texts, schema, component)?);
     }
     Ok(input)
 }
@@ -57,9 +63,13 @@ pub(crate) fn from_test_job(text: &str, source: &str) -> Result<Map<String, Valu
 }
 
 /// The input with the content of files for texts such as `@file` in file inputs, as with `-i`.
-fn with_files(mut input: Map<String, Value>, schema: &Value) -> anyhow::Result<Map<String, Value>> {
+fn with_files(
+    mut input: Map<String, Value>,
+    schema: &Value,
+    component: &str,
+) -> anyhow::Result<Map<String, Value>> {
     for (name, value) in &mut input {
-        let Some(property) = property(schema, "Input", name) else {
+        let Some(property) = property(schema, component, name) else {
             continue;
         };
         let texts = match value {
@@ -105,18 +115,30 @@ fn standard_input() -> anyhow::Result<String> {
     std::io::read_to_string(std::io::stdin()).context("failed to read standard input")
 }
 
+/// The component of the schema that describes the input. A model without a training function runs
+/// trainings as predictions.
+fn component(schema: &Value, kind: JobKind) -> &'static str {
+    match kind {
+        JobKind::Training
+            if schema
+                .pointer("/components/schemas/TrainingInput")
+                .is_some() =>
+        {
+            "TrainingInput"
+        }
+        JobKind::Training | JobKind::Prediction => "Input",
+    }
+}
+
 /// An unknown input is an error here, although a server ignores it: the user has mistyped it.
-fn check_name(name: &str, schema: &Value) -> Result<(), UsageError> {
-    let known: Vec<&str> = ["Input", "TrainingInput"]
+fn check_name(name: &str, schema: &Value, component: &str) -> Result<(), UsageError> {
+    let component = schema.pointer(&format!("/components/schemas/{component}"));
+    let known: Vec<&str> = component
+        .and_then(|component| component.get("properties")?.as_object())
         .into_iter()
-        .filter_map(|component| {
-            schema
-                .pointer(&format!("/components/schemas/{component}/properties"))?
-                .as_object()
-        })
         .flat_map(|properties| properties.keys().map(String::as_str))
         .collect();
-    let anything = schema.pointer("/components/schemas/Input/additionalProperties")
+    let anything = component.and_then(|component| component.get("additionalProperties"))
         == Some(&Value::Bool(true));
     if schema.is_null() || anything || known.contains(&name) {
         return Ok(());
@@ -130,9 +152,8 @@ fn check_name(name: &str, schema: &Value) -> Result<(), UsageError> {
 }
 
 /// The value of an input that is given once or, if it is a list, several times.
-fn value_of(name: &str, texts: &[&str], schema: &Value) -> anyhow::Result<Value> {
-    let property =
-        property(schema, "Input", name).or_else(|| property(schema, "TrainingInput", name));
+fn value_of(name: &str, texts: &[&str], schema: &Value, component: &str) -> anyhow::Result<Value> {
+    let property = property(schema, component, name);
     let items = property
         .filter(|property| property.get("type").and_then(Value::as_str) == Some("array"))
         .map(|property| resolve_reference(schema, property.get("items").unwrap_or(&Value::Null)));
@@ -204,15 +225,18 @@ mod tests {
         json!({"components": {"schemas": {
         "style": {"type": "string", "enum": ["1", "2"]},
         "Input": {"required": ["text", "n", "style"], "properties": {
-            "text": {"type": "string"}, "n": {"type": "integer", "minimum": 3}, "any": {}, "tags": {"type": "array", "items": {"type": "string"}},
+            "text": {"type": "string"}, "n": {"type": "integer", "minimum": 3}, "any": {}, "kept": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}},
             "style": {"allOf": [{"$ref": "#/components/schemas/style"}]},
-        }}}}})
+        }},
+        "TrainingInput": {"properties": {"data": {"type": "string"}}},
+        }}})
     }
 
     #[test]
     fn the_schema_decides_between_text_and_json() {
         let pairs = ["text=x=y", "n=5", "style=1", "tags=[\"a\"]", "any=true"].map(str::to_owned);
-        let input = read(Some("{\"n\": 1, \"kept\": null}"), &pairs, &schema()).unwrap();
+        let json = "{\"n\": 1, \"kept\": null}";
+        let input = read(Some(json), &pairs, &schema(), JobKind::Prediction).unwrap();
         assert_eq!(
             Value::Object(input),
             json!({"text": "x=y", "n": 5, "style": "1", "tags": ["a"], "any": true, "kept": null})
@@ -234,7 +258,8 @@ mod tests {
             (vec![&at, "tags=b"], json!([uri, "b"])),
         ] {
             let pairs: Vec<String> = pairs.into_iter().map(str::to_owned).collect();
-            assert_eq!(read(None, &pairs, &schema()).unwrap()["tags"], expected);
+            let input = read(None, &pairs, &schema(), JobKind::Prediction).unwrap();
+            assert_eq!(input["tags"], expected);
         }
     }
 
@@ -242,7 +267,9 @@ mod tests {
     fn a_repeated_scalar_is_an_error() {
         for name in ["n", "text", "any"] {
             let pairs = [format!("{name}=1"), format!("{name}=2")];
-            let error = read(None, &pairs, &schema()).unwrap_err().to_string();
+            let error = read(None, &pairs, &schema(), JobKind::Prediction)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(name) && error.contains("2 times"), "{error}");
         }
     }
@@ -257,12 +284,23 @@ mod tests {
             (None, "text=@/does/not/exist"),
             (None, "nope=1"),
             (Some("@/does/not/exist"), "n=1"),
+            (Some("{\"nope\": 1}"), "n=1"),
+            (None, "data=d"),
+            (Some("{\"data\": \"d\"}"), "n=1"),
         ] {
-            let error = read(json, &[pair.to_owned()], &schema()).unwrap_err();
+            let pairs = [pair.to_owned()];
+            let error = read(json, &pairs, &schema(), JobKind::Prediction).unwrap_err();
             assert!(
                 error.downcast_ref::<UsageError>().is_some(),
                 "{json:?} {pair}: {error}"
             );
         }
+    }
+
+    #[test]
+    fn trainings_and_predictions_have_different_inputs() {
+        let training = |pair: &str| read(None, &[pair.to_owned()], &schema(), JobKind::Training);
+        assert!(training("data=d").is_ok());
+        assert!(training("text=x").is_err());
     }
 }

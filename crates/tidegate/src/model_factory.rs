@@ -205,11 +205,11 @@ impl ModelFactory {
         Config {
             webhook_token: env.webhook_token.clone(),
             webhook_secrets: config.outbound.webhook_secrets.clone(),
-            webhook_throttle: env.throttle,
+            webhook_throttle: env.throttle(),
             webhook_retry_for: config.outbound.webhook_retry_for,
             waiting_memory: config.waiting_memory,
             jobs: JobSettings {
-                stream_history: env.stream_history,
+                stream_history: env.stream_history(),
                 keep_for: config.keep_for,
                 keep_data_for: config.keep_data_for,
                 predictions_are: match args.mode {
@@ -222,6 +222,17 @@ impl ModelFactory {
                 renderer: tidegate_http::renderer(config.outbound.renderer.clone()),
             },
         }
+    }
+
+    /// The environment variables of Cog for one model: those of the server, else those in the
+    /// `environment` of the model's `cog.yaml`.
+    fn env_of(&self, model: &ModelSource) -> CogEnv {
+        self.env.clone().or(CogEnv::of_model(&model.env))
+    }
+
+    /// How many events of a stream of this model are kept for late readers.
+    pub(crate) fn stream_history(&self, model: &ModelSource) -> usize {
+        self.env_of(model).stream_history()
     }
 
     /// Prepares inputs and collects outputs for a command that has no job service.
@@ -288,12 +299,13 @@ impl ModelFactory {
     pub(crate) fn launch(&self, model: &ModelSource) -> LaunchConfig {
         let Self {
             args,
-            env,
             config,
             python,
             scratch,
+            ..
         } = self;
         let selected = environments::select(model, &config.environments, python, scratch.path());
+        let env = self.env_of(model);
         LaunchConfig {
             python: selected.python.program,
             python_path: selected.python.path,
@@ -301,7 +313,7 @@ impl ModelFactory {
             model_dir: model.dir.clone(),
             predictor_ref: model.predictor_ref.clone(),
             train_ref: model.train_ref.clone(),
-            mode: match args.mode {
+            mode: match model.mode {
                 ModeArg::Predict => control::ModelMode::Predict,
                 ModeArg::Train => control::ModelMode::Train,
             },

@@ -20,6 +20,8 @@ pub(crate) struct ModelSource {
     pub(crate) script: Option<PathBuf>,
     pub(crate) predictor_ref: String,
     pub(crate) train_ref: Option<String>,
+    /// The function that predictions call.
+    pub(crate) mode: ModeArg,
     /// `concurrency.max`
     pub(crate) concurrency: Option<u32>,
     /// `environment`
@@ -91,13 +93,11 @@ impl ModelSource {
             .or(yaml.run)
             .or(yaml.predict)
             .or_else(|| env.predictor_ref.clone());
-        let predictor_ref = match given {
-            Some(given) => given,
-            // Predictions of a model that only trains call the training function.
-            None if args.mode == ModeArg::Train && train_ref.is_some() => {
-                train_ref.clone().unwrap_or_default()
-            }
-            None => return Err(no_predictor(&dir, text.is_some()).into()),
+        let (predictor_ref, mode) = match (given, &train_ref) {
+            (Some(given), _) => (given, args.mode),
+            // Predictions of a model that can only be trained call the training function.
+            (None, Some(train)) => (train.clone(), ModeArg::Train),
+            (None, None) => return Err(no_predictor(&dir, text.is_some()).into()),
         };
         for reference in [Some(&predictor_ref), train_ref.as_ref()]
             .into_iter()
@@ -115,6 +115,7 @@ impl ModelSource {
             script: None,
             predictor_ref,
             train_ref,
+            mode,
             env,
             image: yaml.image,
         })
@@ -129,6 +130,7 @@ impl ModelSource {
             script: None,
             predictor_ref: format!("{HANDLER}:{SCRIPT}"),
             train_ref: None,
+            mode: ModeArg::Predict,
             concurrency: None,
             env: script_env(args, &script, Some(dir.clone())),
             image: None,
@@ -156,6 +158,7 @@ impl ModelSource {
             script: Some(path.clone()),
             predictor_ref: format!("{}:{SCRIPT}", file.to_string_lossy()),
             train_ref: None,
+            mode: ModeArg::Predict,
             concurrency: None,
             env: script_env(args, given, std::env::current_dir().ok()),
             image: None,
@@ -374,6 +377,18 @@ mod tests {
             model.env,
             [("A".into(), "1".into()), ("B".into(), "x=y".into())]
         );
+    }
+
+    #[test]
+    fn a_model_that_can_only_be_trained_is_in_train_mode() {
+        let files = [("cog.yaml", "train: train.py:train"), ("train.py", "")];
+        let model = read(&files, &[]).unwrap();
+        assert_eq!(
+            (model.predictor_ref.as_str(), model.mode),
+            ("train.py:train", ModeArg::Train)
+        );
+        let model = read(&files, &["--predict", "train.py:other"]).unwrap();
+        assert_eq!(model.mode, ModeArg::Predict);
     }
 
     #[test]

@@ -28,6 +28,18 @@ class ModelFunction:
         """Return whether it has the decorator `@cog.streaming`."""
         return self._decorator("streaming") is not None
 
+    def is_generator(self) -> bool:
+        """Return whether its body yields values."""
+        pending: list[ast.AST] = list(self.function.body)
+        while pending:
+            node = pending.pop()
+            if isinstance(node, (ast.Yield, ast.YieldFrom)):
+                return True
+            # What an inner function yields is not the output of this one.
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+                pending.extend(ast.iter_child_nodes(node))
+        return False
+
     def concurrency(self) -> int | None:
         """Return the number in `@cog.concurrent(max=N)`; None without the decorator."""
         decorator = self._decorator("concurrent")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 
 from .annotations import parse
+from .constraints import check_accept, check_default
 from .defaults import NotStatic, default_of, shorten_floats, value_of
 from .errors import SourceLocation
 from .input_calls import Keywords, input_keywords
@@ -45,7 +46,7 @@ class Parameter:
 class Inputs:
     """The parameters of one function, and their JSON Schema."""
 
-    __slots__ = ("enums", "parameters", "properties", "required")
+    __slots__ = ("enums", "omittable", "parameters", "properties", "required")
 
     def __init__(self) -> None:
         """Start empty; `read_inputs` adds the parameters in the order of declaration."""
@@ -53,6 +54,8 @@ class Inputs:
         self.properties: dict[str, Json] = {}
         self.required: list[str] = []
         self.enums: dict[str, Json] = {}
+        #: Inputs that the schema requires, as Cog's does, although their default is None.
+        self.omittable: dict[str, SourceLocation] = {}
 
     def component(self, title: str) -> Json:
         """Return the object schema."""
@@ -111,13 +114,17 @@ def _parameters(
 class _Spec:
     """The default of a parameter: a plain value, or the keywords of an `Input`."""
 
-    __slots__ = ("default", "has_default", "keywords", "location")
+    __slots__ = ("default", "has_default", "is_unresolved", "keywords", "location", "value")
 
     def __init__(self, expr: ast.expr | None, module: Module, location: SourceLocation) -> None:
         self.location = location
         self.keywords: Keywords = {}
         self.default: object = None
         self.has_default = False
+        #: The value that the function gets; `default` is the one in the schema.
+        self.value: object = None
+        #: Whether the default is known only when the code runs.
+        self.is_unresolved = False
         if expr is None:
             return
         keywords = input_keywords(expr, module)
@@ -134,10 +141,11 @@ class _Spec:
             self.has_default = True
             try:
                 self.default = default_of(*keywords["default"])
+                self.value = value_of(*keywords["default"])
             except NotStatic:
                 # Cog reads a default that it cannot resolve as None, so the input becomes required
                 # (or null, if Optional). Refusing would stop models that Cog serves.
-                self.default = None
+                self.is_unresolved = True
 
     def get(self, keyword: str) -> object:
         """Return the value of a keyword of `Input`; None if it is absent or not static."""
@@ -197,11 +205,15 @@ def _add(inputs: Inputs, name: str, type_: InputType, spec: _Spec) -> None:
     if nullable:
         prop["nullable"] = True
     _constrain(prop, spec)
+    check_accept(prop, type_.kind, spec.location)
+    check_default(spec.value, prop, choices, spec.location)
     prop["x-order"] = len(inputs.properties)
 
     inputs.properties[name] = prop
     if not has_default and not nullable:
         inputs.required.append(name)
+        if null_default and not spec.is_unresolved:
+            inputs.omittable[name] = spec.location
     inputs.parameters[name] = Parameter(name, type_.kind, is_list=type_.is_list, optional=nullable)
 
 

@@ -55,6 +55,36 @@ def types(self: "Predictor") -> None:
             self.attempt(name, lambda name=name, second=second: self.record_metric(name, second))
 
 
+def appends(self: "Predictor") -> None:
+    """Append to a metric that is not a list yet; then record it again."""
+    samples = (1, 1.5, True, "s", [1], {"a": 1})
+    for first in samples:
+        for second in samples:
+            name = f"{type(first).__name__}_{type(second).__name__}"
+            self.record_metric(name, first)
+            self.attempt(
+                f"append to {name}",
+                lambda name=name, second=second: self.record_metric(name, second, mode="append"),
+            )
+            self.attempt(f"append again to {name}", lambda name=name: self.record_metric(name, 2, mode="append"))
+            for third in samples:
+                copy = f"{name}_then_{type(third).__name__}"
+                self.record_metric(copy, first)
+                self.attempt(
+                    f"append to {copy}",
+                    lambda copy=copy, second=second: self.record_metric(copy, second, mode="append"),
+                )
+                self.attempt(f"replace {copy}", lambda copy=copy, third=third: self.record_metric(copy, third))
+    for first in samples:
+        for second in samples:
+            name = f"new_{type(first).__name__}_{type(second).__name__}"
+            self.attempt(f"first {name}", lambda name=name, first=first: self.record_metric(name, first, mode="append"))
+            self.attempt(f"next {name}", lambda name=name, second=second: self.record_metric(name, second, mode="append"))
+    self.record_metric("counter", 1, mode="incr")
+    self.attempt("append to a counter", lambda: self.record_metric("counter", 2, mode="append"))
+    self.attempt("increment a list", lambda: self.record_metric("counter", 2, mode="incr"))
+
+
 def dotted(self: "Predictor") -> None:
     self.record_metric("a.b", 1)
     self.record_metric("a.c", 2)

@@ -9,7 +9,7 @@ class Predictor(BasePredictor):
         name: str,
         count: int = Input(ge=1),
         colour: str = Input(choices=["red", "green"]),
-        none_default: str = None,  # Cog: still required
+        none_default: str = None,  # required on Cog
         extra: str | None = None,
     ) -> Any:
         return [name, count, colour, none_default, extra]

@@ -40,7 +40,10 @@ pub(super) async fn index(State(state): State<Arc<AppState>>, headers: HeaderMap
     if state.model.current().is_handler && !asks_for_json(&headers) {
         return docs::page(State(state), headers).await.into_response();
     }
-    let trainable = state.jobs().schema().is_some_and(|schema| schema.trainable);
+    let trainable = state
+        .jobs()
+        .description()
+        .is_some_and(|schema| schema.trainable);
     let url = |path: &str| format!("{}{path}", state.root);
     let index = Index {
         cog_version: COG_VERSION,
@@ -75,9 +78,9 @@ fn asks_for_json(headers: &HeaderMap) -> bool {
     })
 }
 
-/// `GET /openapi.json`
+/// `GET /openapi.json`: as soon as the model's code has been read, while the model still loads.
 pub(super) async fn openapi(State(state): State<Arc<AppState>>) -> Result<Response, ApiError> {
-    let schema = state.jobs().schema().ok_or(ApiError::NoSchema)?;
+    let schema = state.jobs().description().ok_or(ApiError::NoSchema)?;
     Ok(reply::json(
         StatusCode::OK,
         schema.document.as_ref().clone(),

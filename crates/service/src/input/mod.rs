@@ -2,6 +2,7 @@
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod hints;
 mod output_type;
 mod schema;
 mod tree;

@@ -6,14 +6,20 @@ use bytes::Bytes;
 use serde_json::Value;
 use tidegate_core::JobKind;
 
+use super::hints::{SchemaHints, without_hints};
 use super::{InputValidator, OutputTypes};
 
 /// The parts of a model's OpenAPI document that the job service needs.
 pub struct ModelSchema {
-    /// The document as the model's child sent it.
+    /// The document for clients.
     pub document: Arc<Bytes>,
-    /// Whether the responses can be streamed.
+    /// The document as the model's child sent it, with hints for the server.
+    pub source: Arc<Bytes>,
+    /// Whether the model declares that its responses can be streamed.
     pub streaming: bool,
+    /// Whether the event stream of a prediction can be followed: it is declared, or the function
+    /// is a generator.
+    pub can_stream: bool,
     /// Whether the model yields its output value by value, with or without declared streaming.
     pub yields_values: bool,
     /// Whether the yielded values are files.
@@ -42,13 +48,15 @@ pub(crate) enum SchemaError {
 }
 
 impl ModelSchema {
-    pub(crate) fn read(document: Arc<Bytes>) -> Result<Self, SchemaError> {
-        let root: Value = serde_json::from_slice(&document).map_err(SchemaError::NotJson)?;
+    pub(crate) fn read(source: Arc<Bytes>) -> Result<Self, SchemaError> {
+        let root: Value = serde_json::from_slice(&source).map_err(SchemaError::NotJson)?;
+        let hints = SchemaHints::of(&root);
+        let document = without_hints(&source, &root).map_err(SchemaError::NotJson)?;
         let validator = |component| {
             let Some(schema) = root.pointer(&format!("/components/schemas/{component}")) else {
                 return Ok(None);
             };
-            InputValidator::compile(schema, &root)
+            InputValidator::compile(schema, &root, hints.optional(component))
                 .map(Some)
                 .map_err(|reason| SchemaError::Component { component, reason })
         };
@@ -75,6 +83,7 @@ impl ModelSchema {
         Ok(Self {
             output_types,
             streaming,
+            can_stream: streaming || yields_values || hints.yields,
             yields_values,
             yields_files,
             never_yields,
@@ -82,6 +91,7 @@ impl ModelSchema {
             prediction,
             training,
             document,
+            source,
         })
     }
 

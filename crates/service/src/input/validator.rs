@@ -1,5 +1,5 @@
-//! Validates an input against a schema: drops unknown fields, refuses invalid values, sets absent
-//! optional fields to `null` and finds the files.
+//! Validates an input against a schema: drops unknown fields and the `null` of optional fields, refuses
+//! invalid values, sets absent optional fields to `null` and finds the files.
 
 use std::collections::BTreeMap;
 
@@ -41,6 +41,8 @@ struct InputField {
     /// Whether its strings are addresses of files.
     is_file: bool,
     is_secret: bool,
+    /// Whether `null` means that the field is not given.
+    is_optional: bool,
     /// Whether an absent field is set to `null`, because the model's function has no default for
     /// it.
     null_when_absent: bool,
@@ -88,7 +90,12 @@ impl CheckedInput {
 }
 
 impl InputValidator {
-    pub(crate) fn compile(schema: &Value, document: &Value) -> Result<Self, String> {
+    /// `optional` names fields that may be absent although the schema requires them.
+    pub(crate) fn compile(
+        schema: &Value,
+        document: &Value,
+        optional: &[String],
+    ) -> Result<Self, String> {
         if accepts_anything(schema) {
             return Ok(Self::default());
         }
@@ -98,10 +105,18 @@ impl InputValidator {
             .and_then(Value::as_object)
             .cloned()
             .unwrap_or_default();
-        let fields: BTreeMap<String, InputField> = properties
+        let mut fields: BTreeMap<String, InputField> = properties
             .iter()
             .map(|(name, property)| (name.clone(), InputField::from_property(property)))
             .collect();
+        if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+            required.retain(|name| optional.iter().all(|optional| name != optional));
+        }
+        for name in optional {
+            if let Some(field) = fields.get_mut(name) {
+                field.is_optional = true;
+            }
+        }
         let takes_files = fields.values().any(|field| field.is_file);
         inline_enums(&mut schema, document);
         let validator = jsonschema::validator_for(&schema).or_else(|error| {
@@ -155,10 +170,12 @@ impl CompiledSchema {
                 let is_unknown = |name: &&str| !self.fields.contains_key(*name);
                 let unknown = object.keys().map(String::as_str).filter(is_unknown);
                 warnings = input_warnings(unknown, self.fields.keys().map(String::as_str));
-                if !warnings.is_empty() {
-                    object.retain(|name, _| self.fields.contains_key(name));
-                    changed = true;
-                }
+                let before = object.len();
+                object.retain(|name, value| {
+                    let field = self.fields.get(name);
+                    field.is_some_and(|field| !(field.is_optional && value.is_null()))
+                });
+                changed |= object.len() != before;
                 Value::Object(object)
             }
             other => other,
@@ -277,6 +294,7 @@ impl InputField {
         Self {
             is_file: item.get("format").and_then(Value::as_str) == Some("uri"),
             is_secret: item.get("x-cog-secret") == Some(&Value::Bool(true)),
+            is_optional: nullable,
             null_when_absent: nullable && property.get("default").is_none(),
         }
     }
@@ -394,13 +412,15 @@ mod tests {
     fn check(input: Value) -> Result<Value, Vec<String>> {
         let document = json!({"components": {"schemas": {
         "style": {"title": "style", "type": "string", "enum": ["x", "y"], "description": "An enumeration."},
-        "Input": {"type": "object", "title": "Input", "required": ["n"], "properties": {
+        "Input": {"type": "object", "title": "Input", "required": ["n", "i"], "properties": {
+            "i": {"type": "integer"},
             "n": {"type": "integer", "minimum": 1, "maximum": 10},
             "s": {"type": "string", "minLength": 2, "maxLength": 5, "pattern": "^[a-z]+$"},
             "style": {"allOf": [{"$ref": "#/components/schemas/style"}], "default": "x"},
             "numbers": {"type": "array", "items": {"type": "integer"}},
             "o": {"type": "string", "nullable": true},
             "d": {"type": "string", "nullable": true, "default": null},
+            "five": {"type": "integer", "nullable": true, "default": 5},
             "u": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
             "image": {"type": "string", "format": "uri"},
             "images": {"type": "array", "items": {"type": "string", "format": "uri"}},
@@ -408,6 +428,7 @@ mod tests {
         let check = InputValidator::compile(
             document.pointer("/components/schemas/Input").unwrap(),
             &document,
+            &["i".to_owned()],
         )
         .unwrap();
         let files = Files {
@@ -460,8 +481,8 @@ mod tests {
                 "u: true is not valid under any of the schemas listed in the 'anyOf' keyword",
             ),
             (
-                json!({"n": 1, "o": null}),
-                "o: null is not of type \"string\"",
+                json!({"n": 1, "s": null}),
+                "s: null is not of type \"string\"",
             ),
             (json!([1]), "__root__: [1] is not of type \"object\""),
         ];
@@ -486,6 +507,12 @@ mod tests {
                 "unknown input `what` was ignored"
             ])
         );
+    }
+
+    #[test]
+    fn null_for_an_optional_field_means_not_given() {
+        let input = json!({"n": 3, "o": null, "d": null, "five": null, "i": null});
+        assert_eq!(check(input).unwrap()["json"], json!({"n": 3, "o": null}));
     }
 
     #[test]
@@ -521,7 +548,7 @@ mod tests {
             file_store: None,
         };
         for raw in ["{\"a\" : [1, \"http://127.0.0.1/\"]}", "[1]", "\"x\""] {
-            let check = InputValidator::compile(&schema, &json!({})).unwrap();
+            let check = InputValidator::compile(&schema, &json!({}), &[]).unwrap();
             assert_eq!(
                 check
                     .check(&Bytes::from(raw), &files, &Account::ANONYMOUS)

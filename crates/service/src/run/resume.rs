@@ -143,7 +143,7 @@ impl JobService {
             deadline: spec.deadline,
             hook: spec.hook.clone().map(Arc::new),
             for_readers: false,
-            history: Some(settings.stream_history),
+            history: Some(self.model.stream_history),
             max_output: settings.max_output,
         });
         restore_warnings(&job, spec);

@@ -82,8 +82,8 @@ impl JobService {
             std::mem::forget(std::fs::File::open("/dev/null"))
         );
         let history = schema
-            .filter(|schema| schema.streaming)
-            .map(|_| self.shared().settings.stream_history);
+            .filter(|schema| schema.can_stream)
+            .map(|_| self.model.stream_history);
         let prepared = self.create_job(submission, checked, history)?;
         Ok(match prepared {
             Ok(prepared) => Preparation::New(prepared, placement),
@@ -115,7 +115,7 @@ impl JobService {
             QueueingPolicy::Queue => self.description(),
         };
         if submission.response_mode == ResponseMode::Stream
-            && !schema.as_ref().is_some_and(|schema| schema.streaming)
+            && !schema.as_ref().is_some_and(|schema| schema.can_stream)
         {
             return Err(Refusal::NotStreaming);
         }

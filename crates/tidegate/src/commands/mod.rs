@@ -83,3 +83,12 @@ fn on_runtime(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow
     runtime.shutdown_timeout(std::time::Duration::from_millis(100));
     result
 }
+
+/// The error of a failed job without the words that say that it failed, for messages that say so
+/// themselves.
+pub(crate) fn error_cause(error: &str) -> &str {
+    ["Prediction failed: ", "Training failed: "]
+        .iter()
+        .find_map(|prefix| error.strip_prefix(prefix))
+        .unwrap_or(error)
+}

@@ -104,7 +104,7 @@ fn lookup_service(
     let config = Config {
         webhook_token: env.webhook_token.clone(),
         webhook_secrets,
-        webhook_throttle: env.throttle,
+        webhook_throttle: env.throttle(),
         webhook_retry_for: args.webhook.webhook_retry_for,
         waiting_memory: args.waiting_memory,
         jobs: JobSettings {

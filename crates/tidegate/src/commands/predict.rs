@@ -16,16 +16,17 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use tidegate_core::health::{Health, SetupStatus};
-use tidegate_core::port::Executor;
+use tidegate_core::port::{BoxFuture, Executor};
 use tidegate_core::record::{Api, Target};
-use tidegate_core::{Account, JobKind};
+use tidegate_core::{Account, JobKind, Status, chain};
 use tidegate_http::cog;
-use tidegate_runtime::ResourceLimits;
+use tidegate_runtime::{LoadLimit, OnDemand, ResourceLimits, StartedModel, read_schema};
 use tidegate_service::{
     Job, JobService, OnDuplicateId, OnLost, ReadPosition, ResponseMode, Submission, Submitted,
 };
 
-use crate::cli::PredictArgs;
+use crate::cli::{ModeArg, PredictArgs};
+use crate::commands::error_cause;
 use crate::compat::CogEnv;
 use crate::environments::EnvironmentStore;
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
@@ -69,7 +70,8 @@ pub(crate) async fn predict(args: &PredictArgs, env: &CogEnv) -> anyhow::Result<
     if args.json.is_none() {
         writeln!(
             std::io::stderr().lock(),
-            "error: the prediction {status}: {error}"
+            "error: the prediction {status}: {}",
+            error_cause(&error)
         )
         .ok();
     }
@@ -150,19 +152,29 @@ async fn predict_locally(
     };
     let mut signals = Signals::listen(Sigterm::ShutDown)?;
     let factory = ModelFactory::new(&args.model, env, config)?;
-    let runtime = factory.start(&model, Arc::clone(live) as Arc<_>);
+    // Loaded on demand: the input is validated before any code of the model runs.
+    let schema = read_schema(&factory.launch(&model))
+        .await
+        .map_err(|error| anyhow::anyhow!("failed to load the model\n{}", chain(&error)))?;
+    let (starter, observer) = (factory.starter(&model), Arc::clone(live));
+    let start = move || {
+        let runtime = starter.start(Arc::clone(&observer) as Arc<_>);
+        let workdir = None;
+        Box::pin(std::future::ready(Ok(StartedModel { runtime, workdir }))) as BoxFuture<_>
+    };
+    let executor = OnDemand::new(schema, None, LoadLimit::new(None), Box::new(start));
     // Nothing is stored, so the version is not needed.
     let target = Target {
         model: full_name(&model, None, None),
         version: String::new(),
         deployment: None,
     };
-    let jobs = factory.job_service(Arc::new(runtime.clone()), target)?;
+    let jobs = factory.job_service(Arc::new(executor.clone()), target)?;
     let result = tokio::select! {
         result = run_once(args, &model, &jobs, live) => result,
         _ = signals.next() => Err(anyhow::anyhow!("interrupted")),
     };
-    runtime.stop().await;
+    executor.stop().await;
     result
 }
 
@@ -184,7 +196,16 @@ fn read_input(
             .with_context(|| format!("failed to read `{}`", file.display()))?;
         return Ok(inputs::from_test_job(&text, TEST_INPUT)?);
     }
-    inputs::read(args.json.as_deref(), &args.inputs, document)
+    inputs::read(args.json.as_deref(), &args.inputs, document, kind(args))
+}
+
+/// The function whose inputs the arguments contain.
+fn kind(args: &PredictArgs) -> JobKind {
+    if args.training || args.model.mode == ModeArg::Train {
+        JobKind::Training
+    } else {
+        JobKind::Prediction
+    }
 }
 
 async fn run_once(
@@ -193,7 +214,6 @@ async fn run_once(
     jobs: &JobService,
     live: &LiveOutput,
 ) -> anyhow::Result<PredictionResult> {
-    wait_until_ready(jobs).await?;
     let schema = jobs.schema().context("the model has no schema")?;
     if args.training && !schema.trainable {
         return Err(UsageError::new("the model has no training function")
@@ -228,13 +248,21 @@ async fn run_once(
     let Submitted::New(mut ticket) = submitted else {
         bail!("the job service returned an existing job")
     };
-    live.begin("running the prediction");
     if args.shows_streamed_text(&document) {
         live.start_streaming();
     }
     let job = Arc::clone(ticket.job());
     tokio::join!(ticket.ended(), follow(&job, live));
-    let mut result = PredictionResult::parse(&cog::prediction_json(&job.snapshot()), document)?;
+    let snapshot = job.snapshot();
+    if snapshot.started_at.is_none() && snapshot.status == Status::Failed {
+        check_loaded(jobs).await?;
+    }
+    // A script may define more when it runs than its source shows.
+    let document = match jobs.schema() {
+        Some(schema) => serde_json::from_slice(&schema.document)?,
+        None => document,
+    };
+    let mut result = PredictionResult::parse(&cog::prediction_json(&snapshot), document)?;
     result.logs_shown = true;
     Ok(result)
 }
@@ -256,24 +284,20 @@ async fn follow(job: &Job, live: &LiveOutput) {
     }
 }
 
-async fn wait_until_ready(jobs: &JobService) -> anyhow::Result<()> {
-    loop {
-        let report = jobs.health().await;
-        match report.health {
-            Health::Ready | Health::Busy => return Ok(()),
-            Health::SetupFailed | Health::Defunct => {
-                let logs = report
-                    .setup
-                    .filter(|setup| setup.status == SetupStatus::Failed)
-                    .map(|setup| setup.logs);
-                bail!(
-                    "failed to load the model\n{}",
-                    logs.or(report.health_error).unwrap_or_default()
-                );
-            }
-            Health::Unknown | Health::Starting => {
-                tokio::time::sleep(Duration::from_millis(5)).await
-            }
+/// Fails with the reason if the model could not be loaded.
+async fn check_loaded(jobs: &JobService) -> anyhow::Result<()> {
+    let report = jobs.health().await;
+    match report.health {
+        Health::Unknown | Health::Starting | Health::Ready | Health::Busy => Ok(()),
+        Health::SetupFailed | Health::Defunct => {
+            let logs = report
+                .setup
+                .filter(|setup| setup.status == SetupStatus::Failed)
+                .map(|setup| setup.logs);
+            bail!(
+                "failed to load the model\n{}",
+                logs.or(report.health_error).unwrap_or_default()
+            );
         }
     }
 }

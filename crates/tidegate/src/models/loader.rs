@@ -205,11 +205,12 @@ impl ModelLoader {
             version: current.id,
             deployment: None,
         };
+        let jobs = match self.models.get(name) {
+            Some(known) => known.jobs().for_version(executor, target),
+            None => self.models.lookup().for_model(executor, target),
+        };
         Ok(tidegate_service::ServedVersion {
-            jobs: match self.models.get(name) {
-                Some(known) => known.jobs().for_version(executor, target),
-                None => self.models.lookup().for_model(executor, target),
-            },
+            jobs: jobs.with_stream_history(self.factory.stream_history(model)),
             created_at: current.changed_at,
             description: None,
             folder: model.dir.clone(),

@@ -61,6 +61,7 @@ pub(crate) fn slug(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::ModeArg;
 
     fn model(dir: &str, image: Option<&str>) -> ModelSource {
         ModelSource {
@@ -68,6 +69,7 @@ mod tests {
             script: None,
             predictor_ref: "predict.py:Predictor".to_owned(),
             train_ref: None,
+            mode: ModeArg::Predict,
             concurrency: None,
             env: Vec::new(),
             image: image.map(str::to_owned),

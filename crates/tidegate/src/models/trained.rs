@@ -113,7 +113,7 @@ impl ModelLoader {
         // The code is the same, so the schema is too.
         source.jobs.wait_for_description(SCHEMA_TIMEOUT).await;
         let schema = match source.jobs.description() {
-            Some(schema) => Bytes::clone(&schema.document),
+            Some(schema) => Bytes::clone(&schema.source),
             None => read_schema(&self.factory.launch(&model)).await?,
         };
         let (idle_timeout, load_limit) = match &self.load_policy {
@@ -134,12 +134,13 @@ impl ModelLoader {
             version: trained.id().to_owned(),
             deployment: None,
         };
+        // All versions of a model share their metrics.
+        let jobs = match self.job_service_of(&trained.model) {
+            Some(service) => service.for_version(executor, target),
+            None => self.models.lookup().for_model(executor, target),
+        };
         Ok(ServedVersion {
-            // All versions of a model share their metrics.
-            jobs: match self.job_service_of(&trained.model) {
-                Some(service) => service.for_version(executor, target),
-                None => self.models.lookup().for_model(executor, target),
-            },
+            jobs: jobs.with_stream_history(self.factory.stream_history(&model)),
             created_at: trained.created_at,
             description: None,
             folder: source.folder.clone(),

@@ -88,10 +88,8 @@ impl Observer for LiveOutput {
         match phase {
             Phase::Loading { .. } => self.begin("loading the model"),
             Phase::Log { text, .. } => self.log(text),
-            Phase::Ready { .. }
-            | Phase::Failed { .. }
-            | Phase::Died { .. }
-            | Phase::Defunct { .. } => self.stop(),
+            Phase::Ready { .. } => self.begin("running the prediction"),
+            Phase::Failed { .. } | Phase::Died { .. } | Phase::Defunct { .. } => self.stop(),
         }
     }
 }

@@ -24,7 +24,12 @@ pub(super) async fn predict(
 ) -> anyhow::Result<PredictionResult> {
     let server = ServerConnection::new(&args.target, args.token_file.as_deref(), &args.trust)?;
     let (prefix, schema) = find_model(&server, args.model_name.as_deref()).await?;
-    let input = inputs::read(args.json.as_deref(), &args.inputs, &schema)?;
+    let input = inputs::read(
+        args.json.as_deref(),
+        &args.inputs,
+        &schema,
+        super::kind(args),
+    )?;
     let resource = if args.training {
         "trainings"
     } else {
