@@ -177,8 +177,9 @@ def missing_path(text: str) -> str | None:
     found = list(ROOT.glob(path)) if "*" in path else [ROOT / path]
     if not found or not all(file.exists() for file in found):
         return f"`{path}` does not exist"
-    if name and not re.search(rf"\b(?:def|class) {re.escape(name)}\b", found[0].read_text("utf-8")):
-        return f"`{path}` has no `{name}`"
+    for part in filter(None, name.split("::")):  # a class and its method
+        if not re.search(rf"\b(?:def|class) {re.escape(part)}\b", found[0].read_text("utf-8")):
+            return f"`{path}` has no `{part}`"
     return None
 
 

@@ -20,6 +20,9 @@ NONCE = re.compile(r"n\d+c\d+k\d+z")
 #: The server's own line at the end of truncated logs.
 _NOTICE = re.compile(r"\[.*MiB\]")
 
+#: The first line of the traceback at the end of the logs of a failed job.
+_TRACEBACK = re.compile(r"[ +|]*(Exception Group )?Traceback \(most recent call last\):")
+
 Event = dict[str, Any]
 
 #: The statuses of a finished job.
@@ -110,9 +113,11 @@ def output_digest(output: Any) -> Event:
 
 
 def logs_digest(logs: str) -> Event:
-    """The nonces in the log lines, and the first line without one."""
+    """The nonces in the log lines, and the first line without one; a traceback needs none."""
     seen: Event = {"log_nonces": sorted(set(NONCE.findall(logs)))}
     for line in logs.splitlines():
+        if _TRACEBACK.fullmatch(line):
+            break
         if line.strip() and not NONCE.search(line) and not _NOTICE.fullmatch(line):
             seen["log_bare"] = line[:200]
             break

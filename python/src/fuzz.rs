@@ -94,6 +94,10 @@ pub(crate) fn line_buffer(input: &[u8]) {
             "an unfinished line was emitted"
         );
     }
+    assert_eq!(
+        buffer.is_empty(),
+        printed.is_empty() || printed.ends_with(b"\n")
+    );
     buffer.flush(|line| seen.push(line.into_owned()));
     buffer.flush(|_| panic!("a line was emitted twice"));
     let expected: Vec<_> = printed

@@ -270,6 +270,26 @@ impl ChildJob {
         drop((task, vars, scope, input, job));
     }
 
+    /// Appends a traceback as lines of stderr. An unfinished line, which is sent before it, gets its
+    /// line break here.
+    fn append_traceback(&self, frames: &mut Vec<u8>, traceback: &str) {
+        let traceback = &traceback[..traceback.floor_char_boundary(MAX_ERROR_BYTES)];
+        let mut data = String::with_capacity(traceback.len() + 2);
+        if lock(&self.line_buffers)
+            .iter()
+            .any(|buffer| !buffer.is_empty())
+        {
+            data.push('\n');
+        }
+        data.push_str(traceback);
+        if !data.ends_with('\n') {
+            data.push('\n');
+        }
+        let source = WireLogSource::Stderr;
+        let data = data.into();
+        frame::append_json(frames, &SlotResponse::Log { source, data });
+    }
+
     fn take_unfinished_lines(&self, frames: &mut Vec<u8>) {
         let mut line_buffers = lock(&self.line_buffers);
         for source in [WireLogSource::Stdout, WireLogSource::Stderr] {
@@ -473,10 +493,16 @@ impl ChildJob {
         });
     }
 
-    /// Ends the job with an error. A long text is truncated: it must fit into a frame.
-    fn failed(&self, py: Python<'_>, error: &str) {
+    /// Ends the job with an error; the traceback becomes the last part of its logs. Long texts are
+    /// truncated: they must fit into a frame.
+    #[pyo3(signature = (error, traceback = None))]
+    fn failed(&self, py: Python<'_>, error: &str, traceback: Option<&str>) {
         let error = &error[..error.floor_char_boundary(MAX_ERROR_BYTES)];
-        self.end(py, Vec::new(), |out| {
+        let mut frames = Vec::new();
+        if let Some(traceback) = traceback {
+            self.append_traceback(&mut frames, traceback);
+        }
+        self.end(py, frames, |out| {
             append(
                 out,
                 &SlotResponse::Failed {

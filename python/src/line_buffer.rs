@@ -31,6 +31,11 @@ impl LineBuffer {
         self.append(bytes);
     }
 
+    /// Whether there is no unfinished line.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.partial.is_empty()
+    }
+
     /// Emits the unfinished line, if there is one.
     pub(crate) fn flush(&mut self, mut emit: impl FnMut(Cow<'_, str>)) {
         if !self.partial.is_empty() {

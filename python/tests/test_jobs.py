@@ -81,22 +81,22 @@ def test_yielded_values_are_sent_immediately(serve) -> None:
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        ("raise ValueError('no')", "Prediction failed: Prediction failed: ValueError: no"),
-        ("raise ValueError", "Prediction failed: Prediction failed: ValueError: "),
-        ("import sys; sys.exit(3)", "Prediction failed: Prediction failed: SystemExit: 3"),
-        ("raise KeyboardInterrupt('k')", "Prediction failed: Prediction failed: KeyboardInterrupt: k"),
+        ("raise ValueError('no')", "Prediction failed: ValueError: no"),
+        ("raise ValueError", "Prediction failed: ValueError: "),
+        ("import sys; sys.exit(3)", "Prediction failed: SystemExit: 3"),
+        ("raise KeyboardInterrupt('k')", "Prediction failed: KeyboardInterrupt: k"),
         (
             "return x.y.z",
-            "Prediction failed: Prediction failed: AttributeError: 'str' object has no attribute 'y'",
+            "Prediction failed: AttributeError: 'str' object has no attribute 'y'",
         ),
         (
             "raise Silent()",
-            "Prediction failed: Prediction failed: Silent: <no message: str() raised RuntimeError>",
+            "Prediction failed: Silent: <no message: str() raised RuntimeError>",
         ),
-        ("raise ValueError('\\ud800')", "Prediction failed: Prediction failed: ValueError: \\ud800"),
+        ("raise ValueError('\\ud800')", "Prediction failed: ValueError: \\ud800"),
     ],
 )
-def test_an_exception_is_a_failed_job_with_the_text_of_cog(serve, body: str, error: str) -> None:
+def test_an_exception_is_a_failed_job(serve, body: str, error: str) -> None:
     child = serve(f"""
         class Silent(Exception):
             def __str__(self):
@@ -126,35 +126,46 @@ def test_endless_recursion_is_a_failed_job(serve) -> None:
     [
         (
             "def predict(self) -> Iterator[int]:\n yield 1\n raise ValueError('mid')",
-            "Generator iteration error",
+            "Generator iteration error: ",
         ),
-        ("async def predict(self) -> int:\n raise ValueError('mid')", "Async prediction failed"),
-        (
-            "async def predict(self) -> AsyncIterator[int]:\n yield 1\n raise ValueError('mid')",
-            "Async prediction failed",
-        ),
+        ("async def predict(self) -> int:\n raise ValueError('mid')", ""),
+        ("async def predict(self) -> AsyncIterator[int]:\n yield 1\n raise ValueError('mid')", ""),
     ],
 )
 def test_errors_of_generators_and_async_functions(serve, source: str, error: str) -> None:
     body = "\n".join("    " + line for line in source.splitlines())
     child = serve(f"from typing import Iterator, AsyncIterator\nclass Predictor:\n{body}")
     outcome = child.run()
-    assert outcome.error == f"Prediction failed: {error}: ValueError: mid"
+    assert outcome.error == f"Prediction failed: {error}ValueError: mid"
     assert outcome.items in ([], [1])
 
 
-def test_the_server_log_has_only_the_users_part_of_the_traceback(serve) -> None:
-    child = serve("""
+@pytest.mark.parametrize(("end", "printed"), [("", "unfinished\n"), ("\\n", "unfinished\n")])
+@pytest.mark.parametrize("prefix", ["", "async "])
+def test_the_users_part_of_the_traceback_is_the_last_part_of_the_logs(
+    serve, prefix: str, end: str, printed: str
+) -> None:
+    child = serve(f"""
         class Predictor:
-            def predict(self) -> str:
+            {prefix}def predict(self) -> str:
+                print("unfinished", end="{end}")
                 return inner()
         def inner():
             raise ValueError("deep")
     """)
-    outcome = child.run()
-    record = child.control_until("worker_log")
-    assert (record["target"], record["level"]) == (f"job {outcome.body['id']}", "warn")
-    assert "in inner" in record["message"] and "tidegate/run.py" not in record["message"], record
+    logs = child.run().logs
+    assert logs.startswith(printed + "Traceback (most recent call last):\n")
+    assert logs.endswith("\nValueError: deep\n")
+    assert "in inner" in logs and "tidegate/run_" not in logs, logs
+
+
+def test_a_long_traceback_is_truncated(serve) -> None:
+    child = serve("""
+        class Predictor:
+            def predict(self) -> str:
+                raise ValueError("x" * (100 << 20))
+    """)
+    assert len(child.run().logs) <= (1 << 20) + 1
 
 
 TRAINED = """
@@ -177,7 +188,7 @@ def test_training_jobs_call_train(serve) -> None:
     child.start(kind="training", n=2)
     assert child.finish().output == "trained 2"
     child.start(kind="training", n=0)
-    assert child.finish().error == "Prediction failed: Training failed: ValueError: zero"
+    assert child.finish().error == "Training failed: ValueError: zero"
 
 
 def test_in_train_mode_predictions_call_train(serve) -> None:

@@ -31,13 +31,8 @@ class Plan:
         self.convert = convert
         self.yields = yields
         self.opens_files = opens_files
-        # Cog's texts, which clients match.
-        if is_training:
-            self.error_prefix = "Prediction failed: Training failed: "
-        elif self.is_async:
-            self.error_prefix = "Prediction failed: Async prediction failed: "
-        else:
-            self.error_prefix = "Prediction failed: Prediction failed: "
+        # Cog says it twice: `Prediction failed: Prediction failed: `, `Prediction failed: Training failed: `.
+        self.error_prefix = "Training failed: " if is_training else "Prediction failed: "
 
 
 class Plans:

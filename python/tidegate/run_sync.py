@@ -93,7 +93,7 @@ def _close(job: "Job", iterator: "Iterator[object]") -> None:
 
 
 def fail(job: "Job", prefix: str, error: BaseException) -> None:
-    """End the job with the user's exception, and write its traceback to the server's log."""
+    """End the job with the user's exception; its traceback becomes the last part of the job's logs."""
     if job.cancel_requested:
         job.cancelled()
         return
@@ -105,10 +105,10 @@ def fail(job: "Job", prefix: str, error: BaseException) -> None:
         job.failed(_without_prefix(own_prefix + message(error)))
         return
     reason = message(error) if prefix is INVALID_INPUT else describe(error)
-    text = traceback_text(error)
+    text = _without_prefix(prefix + reason)
     # The server's log first: once the job has ended, the server may close the child.
     _native.log("warn", f"job {job.id}", text)
-    job.failed(_without_prefix(prefix + reason))
+    job.failed(text, traceback_text(error))
 
 
 def drop_cog_prefix() -> None:

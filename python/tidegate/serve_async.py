@@ -84,9 +84,7 @@ class _Server:
             if job.cancel_requested:
                 job.cancelled()
             else:
-                job.failed(
-                    "Prediction failed: Async prediction failed: CancelledError: the job's task was canceled"
-                )
+                job.failed("Prediction failed: CancelledError: the job's task was canceled")
         if not task.cancelled() and task.exception() is not None:
             self._fail(task.exception())
         self._stop_if_idle()

@@ -173,11 +173,14 @@ def test_errors_of_the_model_reveal_no_tracebacks_and_paths(shared_server, recei
     server, path = shared_server("echo"), receiver.path()
     reply = server.predict({"fail": "only this"}, webhook=receiver.url + path)
     response = [
-        reply.body.decode(),
-        str(receiver.wait_terminal(path)),
-        server.get(f"/predictions/{reply.json['id']}").body.decode(),
+        reply.json,
+        receiver.wait_terminal(path),
+        server.get(f"/predictions/{reply.json['id']}").json,
     ]
-    for text in response:
+    for body in response:
+        # The logs are what the model prints, and then the traceback.
+        assert "Traceback" in body.pop("logs")
+        text = str(body)
         assert "only this" in text
         assert not re.search(r"Traceback|predict\.py|line \d+|/tmp/|site-packages", text), text
 

@@ -61,7 +61,7 @@ class TestPs:
         accept(server, "waits")
         running(server, "runs")
         head, *rows = [line.split() for line in run(server, "ps").stdout.splitlines()]
-        assert head == ["ID", "MODEL", "STATUS", "ACCOUNT", "AGE", "WAIT", "RUN"]
+        assert head == ["ID", "MODEL", "STATUS", "ACCOUNT", "AGE", "WAIT", "RUN", "ERROR"]
         assert [row[:4] for row in rows] == [
             ["waits", "local/echo", "queued", "-"],
             ["runs", "local/echo", "processing", "-"],
@@ -75,6 +75,19 @@ class TestPs:
         ]
         assert len(run(server, "ps", "--all", "--limit", "1").stdout.splitlines()) == 2
         assert run(server, "ps", "--model", "local/other").stdout == ""
+
+    @pytest.mark.parametrize("data_dir", ["none", "data"])
+    def test_ps_shows_why_a_job_failed(self, start_server, tmp_path, data_dir):
+        folder = data_dir if data_dir == "none" else str(tmp_path)
+        server = start_server("echo", env={"TIDEGATE_DATA_DIR": folder})
+        server.predict({"fail": "bad luck"}, id="broken")
+        server.predict(id="fine")
+        if data_dir != "none":
+            server.stop()
+            server = start_server("echo", env={"TIDEGATE_DATA_DIR": folder})
+        head, *rows = run(server, "ps", "--all").stdout.splitlines()
+        errors = {row.split()[0]: row[head.index("ERROR") :] for row in rows}
+        assert errors == {"broken": "ValueError: bad luck", "fine": "-"}
 
     def test_ps_of_an_idle_server_says_so_on_stderr(self, start_server):
         ended = run(start_server("echo"), "ps")
@@ -121,8 +134,10 @@ class TestLogs:
         process = start(server, "logs", "--follow", "a")
         gate.open()
         ended = finished(process)
-        assert (ended.returncode, ended.stdout) == (1, "first\n")
-        assert "failed" in ended.stderr and "broken" in ended.stderr
+        assert ended.returncode == 1
+        assert ended.stdout.startswith("first\nTraceback (most recent call last):\n")
+        assert ended.stdout.endswith("\nValueError: broken\n")
+        assert ended.stderr == "the job failed: ValueError: broken\n"
 
     def test_following_a_finished_job_ends_at_once(self, start_server):
         server = start_server("logs")

@@ -39,7 +39,7 @@ def test_get_of_a_failure(shared_server):
     body = server.get("/predictions/done-failed").json
     assert (body["status"], body["error"]) == (
         "failed",
-        "Prediction failed: Prediction failed: ValueError: x",
+        "Prediction failed: ValueError: x",
     )
 
 

@@ -10,6 +10,7 @@ from environment import ROOT
 sys.path.insert(0, str(ROOT))
 
 from torture.checker import check
+from torture.event_log import logs_digest
 from torture.history import History
 
 RUN = {"t": 0.0, "k": "run", "workers": 1, "slots": 1, "grace": 3, "exit_limit": 25}
@@ -329,3 +330,9 @@ def test_an_unfairly_delayed_account_is_found():
     lines = [one | {"line": number} for number, one in enumerate(flat, 1)]
     found = check(History(sorted(lines, key=lambda one: one["t"])))
     assert "I23" in {violation.invariant for violation in found}
+
+
+def test_the_traceback_of_a_failed_job_needs_no_nonce():
+    logs = f"{N} line\nTraceback (most recent call last):\n  File ...\nRuntimeError: {N} fails\n"
+    assert logs_digest(logs) == {"log_nonces": [N]}
+    assert logs_digest(f"bare\n{logs}")["log_bare"] == "bare"

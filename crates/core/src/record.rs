@@ -176,6 +176,13 @@ pub struct JobSummary {
     pub started_at: Option<Timestamp>,
     /// When the job ended.
     pub completed_at: Option<Timestamp>,
+    /// The beginning of the error of a failed job, at most [`JobSummary::MAX_ERROR`] characters.
+    pub error: Option<String>,
+}
+
+impl JobSummary {
+    /// The most characters of the error in a summary.
+    pub const MAX_ERROR: usize = 500;
 }
 
 /// How a job ended.

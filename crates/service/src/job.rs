@@ -5,6 +5,7 @@ mod counted;
 mod input;
 mod output_events;
 mod restored;
+mod times;
 mod transitions;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +21,6 @@ use tidegate_core::remote::RemoteFacts;
 use tidegate_core::status::IllegalStep;
 use tidegate_core::{Account, JobId, JobKind, Status, Step};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::open_jobs::OpenJobs;
@@ -29,6 +29,7 @@ use crate::stream::{History, MAX_READERS, StreamBatch, StreamEvent, StreamReader
 use output_events::EventPositions;
 
 pub(crate) use input::WeakJob;
+pub use times::JobTimes;
 pub(crate) use transitions::JobEnd;
 
 /// The most bytes of logs that are kept per job. A notice marks where the logs were truncated.
@@ -36,8 +37,6 @@ const MAX_LOGS: usize = 16 * 1024 * 1024;
 /// The most metric values that are recorded per job; later ones are ignored. Replacing a value does
 /// not count.
 const MAX_METRICS: usize = 10_000;
-/// The key of the run time among a job's metrics.
-pub(crate) const PREDICT_TIME: &str = "predict_time";
 /// The memory overhead of one output value, in bytes, beside its content.
 const VALUE_OVERHEAD: usize = 64;
 
@@ -62,7 +61,6 @@ struct Inner {
     deadline: Option<Timestamp>,
     hook: Option<Arc<WebhookSpec>>,
     data_removed: bool,
-    created: Instant,
     /// The most bytes of output.
     max_output: usize,
     /// Tells the tracker to stop the job.
@@ -91,7 +89,8 @@ struct State {
     /// Facts about the remote worker that runs the job.
     remote: Option<Box<RemoteFacts>>,
     metrics_count: usize,
-    predict_time: Option<f64>,
+    /// Set when the job has ended.
+    times: Option<Box<JobTimes>>,
     error: Option<String>,
     /// Whether a client was promised that the job stops.
     cancel_requested: bool,
@@ -149,7 +148,7 @@ impl Job {
             metrics: Map::new(),
             remote: None,
             metrics_count: 0,
-            predict_time: None,
+            times: None,
             error: None,
             cancel_requested: false,
             end_decided: false,
@@ -169,7 +168,6 @@ impl Job {
             deadline: new.deadline,
             hook: new.hook,
             data_removed: false,
-            created: Instant::now(),
             max_output: new.max_output,
             cancel: CancellationToken::new(),
             for_readers: new.for_readers,
@@ -244,8 +242,11 @@ impl Job {
 
     /// The summary that lists of jobs show.
     pub fn summary(&self) -> JobSummary {
-        let (status, started_at, completed_at) =
-            self.with(|state| (state.status, state.started_at, state.completed_at));
+        let (status, started_at, completed_at, error) = self.with(|state| {
+            let error = state.error.as_deref();
+            let error = error.map(|error| error.chars().take(JobSummary::MAX_ERROR).collect());
+            (state.status, state.started_at, state.completed_at, error)
+        });
         JobSummary {
             id: self.inner.id.clone(),
             account: self.inner.account.clone(),
@@ -256,6 +257,7 @@ impl Job {
             created_at: self.inner.created_at,
             started_at,
             completed_at,
+            error,
         }
     }
 
@@ -280,7 +282,7 @@ impl Job {
             planted!(EarlyEnd, let is_ended = is_ended && outputs != 1);
             if is_ended {
                 snapshot.status = Status::Processing;
-                snapshot.predict_time = None;
+                snapshot.times = None;
                 snapshot.error = None;
                 snapshot.output = self.output_json(state, outputs, Status::Processing);
             }
@@ -384,7 +386,7 @@ impl Job {
             error: state.error.clone(),
             metrics: state.metrics.clone(),
             remote: state.remote.clone(),
-            predict_time: state.predict_time,
+            times: state.times.as_deref().copied(),
             input: self.masked_input(),
             created_at: self.inner.created_at,
             started_at: state.started_at,

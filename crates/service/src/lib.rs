@@ -36,7 +36,7 @@ pub use files::store::{
 pub use files::{Files, MAX_INLINE_FILE, file_name_for_mime, free_space};
 pub use input::{ModelSchema, closest_name};
 pub use inspect::{QueueCounts, QueueStatus};
-pub use job::Job;
+pub use job::{Job, JobTimes};
 pub use job_io::{JobIo, PreparedInput};
 pub use job_service::JobService;
 pub use metrics::{AttemptResult, JobMetrics, RefusalReason};

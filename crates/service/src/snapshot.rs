@@ -9,6 +9,8 @@ use tidegate_core::record::{Target, WebhookSpec};
 use tidegate_core::remote::RemoteFacts;
 use tidegate_core::{Account, JobId, JobKind, Status};
 
+use crate::job::JobTimes;
+
 /// The state of a job at one time.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
@@ -35,8 +37,8 @@ pub struct Snapshot {
     pub metrics: Map<String, Value>,
     /// Facts about the remote worker; `None` for jobs that run in this server.
     pub remote: Option<Box<RemoteFacts>>,
-    /// The run time in seconds, once the job has ended.
-    pub predict_time: Option<f64>,
+    /// How long it waited and ran, once it has ended.
+    pub times: Option<JobTimes>,
     /// The validated input with secrets masked.
     pub input: Bytes,
     /// When it was accepted.

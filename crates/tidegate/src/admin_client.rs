@@ -44,6 +44,8 @@ pub(crate) struct JobRow {
     pub(crate) waited_s: f64,
     pub(crate) ran_s: Option<f64>,
     pub(crate) created_at: jiff::Timestamp,
+    /// Absent on servers of an earlier version, too.
+    pub(crate) error: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -181,6 +181,8 @@ pub(super) struct Job<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     completed_at: Option<String>,
     created_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
     #[serde(rename = "face")]
     api: Api,
     id: &'a str,
@@ -204,6 +206,7 @@ impl<'a> Job<'a> {
             account: account_name(&summary.account),
             completed_at: summary.completed_at.map(text),
             created_at: text(summary.created_at),
+            error: summary.error.as_deref(),
             api: summary.api,
             id: summary.id.as_str(),
             kind: summary.kind,
@@ -225,6 +228,7 @@ pub(super) struct Details<'a> {
     data_removed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     deadline: Option<String>,
+    /// The whole error.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     logs: String,
@@ -234,7 +238,10 @@ pub(super) struct Details<'a> {
 impl<'a> Details<'a> {
     pub(super) fn of(summary: &'a JobSummary, job: Snapshot, now: Timestamp) -> Self {
         Self {
-            job: Job::of(summary, now),
+            job: Job {
+                error: None,
+                ..Job::of(summary, now)
+            },
             data_removed: job.data_removed,
             deadline: job.deadline.map(text),
             error: job.error,

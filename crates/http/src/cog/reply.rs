@@ -85,26 +85,34 @@ fn finish(body: &mut JsonObjectWriter, job: &Snapshot) -> Bytes {
     body.field("status", status_name(job.status)).finish()
 }
 
-/// The metrics of the model, and the run time.
+/// The metrics of the model, how long the job waited, if it did, and how long the model ran.
 struct ResultMetrics<'a>(&'a Snapshot);
 
 impl Serialize for ResultMetrics<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(Snapshot {
-            metrics,
-            predict_time,
-            ..
-        }) = self;
-        let name = "predict_time";
-        match predict_time {
-            None => metrics.serialize(serializer),
-            Some(seconds) if metrics.is_empty() => serializer.collect_map([(name, seconds)]),
-            Some(seconds) => {
-                let mut all = metrics.clone();
-                all.insert(name.to_owned(), (*seconds).into());
-                all.serialize(serializer)
+        let Self(Snapshot { metrics, times, .. }) = self;
+        let Some(times) = times else {
+            return metrics.serialize(serializer);
+        };
+        let ours = [
+            ("load_time", times.load_time),
+            ("predict_time", Some(times.predict_time)),
+            ("queue_time", times.queue_time),
+        ];
+        let ours = ours
+            .into_iter()
+            .filter_map(|(name, seconds)| Some((name, seconds?)));
+        if metrics.is_empty() {
+            return serializer.collect_map(ours);
+        }
+        let mut all = metrics.clone();
+        for (name, seconds) in ours {
+            // `predict_time` is reserved; the others are the model's if it records them.
+            if name == "predict_time" || !all.contains_key(name) {
+                all.insert(name.to_owned(), seconds.into());
             }
         }
+        all.serialize(serializer)
     }
 }
 

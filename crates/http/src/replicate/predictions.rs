@@ -387,7 +387,7 @@ fn as_created(job: Snapshot) -> Snapshot {
         output: None,
         logs: String::new(),
         metrics: Default::default(),
-        predict_time: None,
+        times: None,
         started_at: None,
         ..job
     }

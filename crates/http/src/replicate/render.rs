@@ -289,7 +289,7 @@ mod tests {
             error: None,
             metrics: Map::from_iter([("tokens".to_owned(), Value::from(3))]),
             remote: None,
-            predict_time: Some(9.0),
+            times: None,
             input: Bytes::from_static(b"{\"n\":1}"),
             created_at: at(0),
             started_at: Some(at(2)),

@@ -6,11 +6,10 @@ use jiff::Timestamp;
 use tidegate_core::Status;
 use tidegate_core::record::{Completion, JobRecord};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::output_events::EventPositions;
-use super::{Inner, Job, MAX_METRICS, PREDICT_TIME, State};
+use super::{Inner, Job, JobTimes, MAX_METRICS, State};
 use crate::stream::StreamEvent;
 
 impl Job {
@@ -37,7 +36,6 @@ impl Job {
             deadline: spec.deadline,
             hook: spec.hook.map(Arc::new),
             data_removed,
-            created: Instant::now(),
             max_output: 0,
             cancel: CancellationToken::new(),
             for_readers: false,
@@ -93,9 +91,7 @@ fn recorded_state(
         logs,
         logs_full: true,
         warnings: Vec::new(),
-        predict_time: metrics
-            .remove(PREDICT_TIME)
-            .and_then(|seconds| seconds.as_f64()),
+        times: JobTimes::take(&mut metrics).map(Box::new),
         metrics,
         remote: remote.map(Box::new),
         metrics_count: MAX_METRICS,

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tidegate_core::remote::RemoteFact;
 use tidegate_core::{LogSource, Metric, MetricMode, Status, Step, metrics};
 
-use super::{Job, MAX_LOGS, MAX_METRICS, OutputTooLarge, VALUE_OVERHEAD, now};
+use super::{Job, JobTimes, MAX_LOGS, MAX_METRICS, OutputTooLarge, VALUE_OVERHEAD, now};
 use crate::snapshot::{ReadPosition, Snapshot, TerminalState};
 use crate::stream::{History, StreamEvent};
 
@@ -152,12 +152,16 @@ impl Job {
         } else {
             from
         };
+        let run_time = started_at.map(|began| between(began, completed_at));
         Some(JobEnd {
             status: from.after(step).ok()?,
             error,
             completed_at,
-            run_time: started_at.map(|began| between(began, completed_at)),
-            predict_time: Some(self.inner.created.elapsed().as_secs_f64()),
+            run_time,
+            times: Some(JobTimes {
+                predict_time: run_time.unwrap_or_default().as_secs_f64(),
+                ..JobTimes::default()
+            }),
         })
     }
 
@@ -165,7 +169,7 @@ impl Job {
     pub(crate) fn end_without_run(&self, terminal: TerminalState) -> Option<JobEnd> {
         Some(JobEnd {
             run_time: None,
-            predict_time: None,
+            times: None,
             ..self.decide_end(terminal)?
         })
     }
@@ -178,7 +182,7 @@ impl Job {
             snapshot.output = self.output_json(state, state.output.len(), end.status);
             snapshot.error.clone_from(&end.error);
             snapshot.completed_at = Some(end.completed_at);
-            snapshot.predict_time = end.predict_time;
+            snapshot.times = end.times;
             snapshot
         })
     }
@@ -190,7 +194,7 @@ impl Job {
             state.status = end.status;
             state.error = end.error;
             state.completed_at = Some(end.completed_at);
-            state.predict_time = end.predict_time;
+            state.times = end.times.map(Box::new);
             state.event_positions.end_logs(state.logs.len());
             state.record_event(|| StreamEvent::Completed);
         });
@@ -224,7 +228,22 @@ pub(crate) struct JobEnd {
     completed_at: Timestamp,
     /// The time between begin and end; `None` if the job never began.
     pub(crate) run_time: Option<Duration>,
-    predict_time: Option<f64>,
+    times: Option<JobTimes>,
+}
+
+impl JobEnd {
+    /// The same end with the times that the tracker measured; `run_time` is absent if the model did
+    /// not end the job by itself.
+    pub(crate) fn with_times(mut self, waits: JobTimes, run_time: Option<Duration>) -> Self {
+        if let Some(times) = &mut self.times {
+            let predict_time = run_time.map_or(times.predict_time, |time| time.as_secs_f64());
+            *times = JobTimes {
+                predict_time,
+                ..waits
+            };
+        }
+        self
+    }
 }
 
 impl JobEnd {

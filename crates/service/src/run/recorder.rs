@@ -17,7 +17,7 @@ use tidegate_core::store::{FinishOutcome, JobFinish, Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::Snapshot;
-use crate::job::{Job, JobEnd, PREDICT_TIME};
+use crate::job::{Job, JobEnd, JobTimes};
 use crate::random;
 use crate::webhook::{Outbox, Webhook, WebhookEvent};
 
@@ -263,16 +263,15 @@ fn completion(snapshot: Snapshot) -> Completion {
         output: snapshot.output,
         logs: snapshot.logs,
         error: snapshot.error,
-        metrics: with_predict_time(snapshot.metrics, snapshot.predict_time),
+        metrics: with_times(snapshot.metrics, snapshot.times),
         remote: snapshot.remote.map(|remote| *remote),
     }
 }
 
-/// The model's metrics together with how long the job took, as they are stored.
-fn with_predict_time(
-    mut metrics: Map<String, Value>,
-    predict_time: Option<f64>,
-) -> Map<String, Value> {
-    metrics.extend(predict_time.map(|seconds| (PREDICT_TIME.to_owned(), seconds.into())));
+/// The model's metrics together with the times of the job, as they are stored.
+fn with_times(mut metrics: Map<String, Value>, times: Option<JobTimes>) -> Map<String, Value> {
+    if let Some(times) = times {
+        times.store(&mut metrics);
+    }
     metrics
 }

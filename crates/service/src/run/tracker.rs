@@ -14,6 +14,7 @@ use tidegate_core::planted;
 use tidegate_core::port::{Admission, Admitted, BoxFuture, OnCommitted, WaitPolicy};
 use tidegate_core::{Event, JobKind, LogSource, Outcome, OutputValue, Refusal, Work};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::deadlines::{Deadlines, StopReason};
@@ -22,7 +23,7 @@ use super::recorder::{JobRecorder, LeaseDecision, OnStoreError};
 use super::started::{RunResult, StartedRun, abandon, next_event};
 use crate::files::OutputOwner;
 use crate::input::{JsonType, OutputTypes};
-use crate::job::Job;
+use crate::job::{Job, JobTimes, now};
 use crate::job_service::JobService;
 use crate::models::trained::training::attach_version;
 use crate::snapshot::{ReadPosition, TerminalState};
@@ -66,6 +67,29 @@ pub(crate) struct Tracker {
     /// What the executor wants to have called when the end is committed; set when
     /// the run has ended.
     pub(crate) on_committed: Option<OnCommitted>,
+    pub(crate) clock: RunClock,
+}
+
+/// Measures how long a job waits and how long the model runs it.
+#[derive(Default)]
+pub(crate) struct RunClock {
+    /// The times before the model began.
+    waits: JobTimes,
+    began: Option<Instant>,
+    run_time: Option<Duration>,
+}
+
+impl RunClock {
+    fn start(&mut self) {
+        self.began = Some(Instant::now());
+    }
+
+    /// Stops the clock if this is the last event of the run.
+    fn observe(&mut self, event: &Event) {
+        if matches!(event, Event::Ended(_)) && self.run_time.is_none() {
+            self.run_time = self.began.map(|began| began.elapsed());
+        }
+    }
 }
 
 impl Tracker {
@@ -91,7 +115,11 @@ impl Tracker {
         // Settled first: from here on a cancel is no longer accepted.
         let succeeded = matches!(terminal, TerminalState::Succeeded);
         tracing::debug!(job = %self.job.id(), ?terminal, "job ended");
+        let RunClock {
+            waits, run_time, ..
+        } = self.clock;
         let settled = self.job.decide_end(terminal);
+        let settled = settled.map(|end| end.with_times(waits, run_time));
         // A job that failed may have left files that are not in its output. With `--run-as`, the
         // directory was created before the job started.
         let has_owner = self.service.shared().deps.files.owner.is_some();
@@ -129,6 +157,7 @@ impl Tracker {
             .as_ref()
             .and_then(|recorder| recorder.leave_to_next_server());
         let (mut admitted, mut was_refused) = (admitted, false);
+        let waits = self.claim.is_some() || matches!(admitted, Admitted::Queued(_));
         let admission = loop {
             let pending = match admitted {
                 Admitted::Now(admission) => {
@@ -159,6 +188,10 @@ impl Tracker {
             };
             was_refused = true;
         };
+        if waits {
+            let load = self.service.model.executor.last_load();
+            self.clock.waits = JobTimes::waited(self.job.created_at(), now(), load);
+        }
         self.job.assign();
         if !self.input_files.is_empty() {
             self.scratch_used = true;
@@ -251,6 +284,7 @@ impl Tracker {
         admission: Box<dyn Admission>,
         began_at: Timestamp,
     ) -> Option<StartedRun> {
+        self.clock.start();
         let Some(mut insert) = self.insert.take() else {
             self.publish_begin(began_at);
             return Some(StartedRun {
@@ -264,7 +298,10 @@ impl Tracker {
             tokio::select! {
                 biased;
                 // Polling sends the work to the model; its first event is kept until it may be published.
-                event = running.next(), if first_event.is_none() => first_event = Some(event),
+                event = running.next(), if first_event.is_none() => {
+                    self.clock.observe(&event);
+                    first_event = Some(event);
+                }
                 inserted = &mut insert => break inserted.is_ok(),
             }
         };
@@ -338,6 +375,7 @@ impl Tracker {
                     continue;
                 }
             };
+            self.clock.observe(&event);
             match event {
                 Event::Log { source, text } => self.log(source, text),
                 Event::Metric(metric) => self.job.metric(metric),

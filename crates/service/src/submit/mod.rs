@@ -21,7 +21,7 @@ use crate::audit;
 use crate::job_service::JobService;
 use crate::run::deadlines::Deadlines;
 use crate::run::recorder::{Caller, JobRecorder};
-use crate::run::tracker::Tracker;
+use crate::run::tracker::{RunClock, Tracker};
 use crate::waiting::claims::ClaimGuard;
 use crate::webhook::WebhookSender;
 use prepare::{Placement, Preparation, replay_existing};
@@ -281,6 +281,7 @@ impl JobService {
             insert: None,
             began_at: None,
             on_committed: None,
+            clock: RunClock::default(),
             claim,
             job,
             service: self.clone(),

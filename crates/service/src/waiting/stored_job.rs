@@ -97,6 +97,7 @@ impl StoredJob {
             created_at: self.created_at(),
             started_at: None,
             completed_at: None,
+            error: None,
         }
     }
 }

@@ -69,7 +69,7 @@ async fn a_failed_job_keeps_its_logs_and_output() {
         (Status::Failed, "one\n", Some("no"))
     );
     assert_eq!(job.output.as_deref(), Some(&b"[\"a\"]"[..]));
-    assert!(job.predict_time.is_some());
+    assert!(job.times.is_some());
 }
 
 #[tokio::test(start_paused = true)]

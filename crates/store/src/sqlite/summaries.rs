@@ -9,7 +9,8 @@ use super::error::DbError;
 use super::{columns, jobs};
 
 /// NULL matches everything. The statuses are separated and surrounded by commas.
-const RECENT: &str = "SELECT id, account, kind, model, version, deployment, face, status, created_at, started_at, completed_at
+const RECENT: &str = "SELECT id, account, kind, model, version, deployment, face, status, created_at, started_at, completed_at,
+       CASE status WHEN 'failed' THEN (SELECT substr(error, 1, ?7) FROM endings WHERE endings.number = jobs.number) END
      FROM jobs
      WHERE (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR id = ?2)
        AND (?6 IS NULL OR substr(id, 1, length(?6)) = ?6) AND (?3 IS NULL OR model = ?3)
@@ -29,7 +30,8 @@ pub(super) fn recent(conn: &Connection, filter: &JobFilter) -> Result<Vec<JobSum
         filter.model,
         statuses,
         jobs::count(filter.limit),
-        filter.id_prefix
+        filter.id_prefix,
+        jobs::count(JobSummary::MAX_ERROR),
     ])?;
     let mut summaries = Vec::new();
     while let Some(row) = found.next()? {
@@ -58,5 +60,6 @@ fn summary(row: &Row<'_>) -> Result<JobSummary, DbError> {
         created_at: columns::timestamp(row.get(8)?)?,
         started_at: timestamp(9)?,
         completed_at: timestamp(10)?,
+        error: row.get(11)?,
     })
 }

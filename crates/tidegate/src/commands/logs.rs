@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use crate::admin_client::AdminClient;
 use crate::cli::LogsArgs;
+use crate::commands::error_cause;
 use crate::exit;
 
 /// How long one request waits for new logs.
@@ -73,7 +74,7 @@ async fn end(server: &AdminClient, path: &[&str], status: &str) -> ExitCode {
     // Ignored, because stderr may be closed.
     let mut err = std::io::stderr().lock();
     match error {
-        Some(error) => writeln!(err, "the job {status}: {error}").ok(),
+        Some(error) => writeln!(err, "the job {status}: {}", error_cause(&error)).ok(),
         None => writeln!(err, "the job was {status}").ok(),
     };
     ExitCode::from(exit::FAILED)

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::admin_client::{AdminClient, JobList, JobRow};
 use crate::cli::PsArgs;
+use crate::commands::error_cause;
 
 pub(crate) async fn ps(args: &PsArgs) -> anyhow::Result<ExitCode> {
     let server = AdminClient::new(&args.connect)?;
@@ -46,7 +47,11 @@ pub(crate) async fn ps(args: &PsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-const HEAD: [&str; 7] = ["ID", "MODEL", "STATUS", "ACCOUNT", "AGE", "WAIT", "RUN"];
+const HEAD: [&str; 8] = [
+    "ID", "MODEL", "STATUS", "ACCOUNT", "AGE", "WAIT", "RUN", "ERROR",
+];
+/// The most characters of an error in the table.
+const MAX_ERROR: usize = 60;
 
 /// One line per job, in columns; empty if there are no jobs.
 fn table(jobs: &[JobRow], now: Timestamp) -> String {
@@ -65,9 +70,12 @@ fn table(jobs: &[JobRow], now: Timestamp) -> String {
             short_duration(age),
             short_duration(job.waited_s),
             run,
+            job.error
+                .as_deref()
+                .map_or_else(|| "-".to_owned(), short_error),
         ]
     };
-    let rows: Vec<[String; 7]> = [HEAD.map(str::to_owned)]
+    let rows: Vec<[String; 8]> = [HEAD.map(str::to_owned)]
         .into_iter()
         .chain(jobs.iter().map(row))
         .collect();
@@ -77,8 +85,8 @@ fn table(jobs: &[JobRow], now: Timestamp) -> String {
             .max()
             .unwrap_or(0)
     };
-    let widths: [usize; 7] = std::array::from_fn(width);
-    let line = |row: &[String; 7]| {
+    let widths: [usize; 8] = std::array::from_fn(width);
+    let line = |row: &[String; 8]| {
         let cells: Vec<String> = row
             .iter()
             .zip(widths)
@@ -87,6 +95,15 @@ fn table(jobs: &[JobRow], now: Timestamp) -> String {
         format!("{}\n", cells.join("  ").trim_end())
     };
     rows.iter().map(line).collect()
+}
+
+/// The first line of an error, without the words that the status column says already.
+fn short_error(error: &str) -> String {
+    let line = error_cause(error).lines().next().unwrap_or_default();
+    match line.char_indices().nth(MAX_ERROR) {
+        Some((cut, _)) => format!("{}…", &line[..cut]),
+        None => line.to_owned(),
+    }
 }
 
 /// A duration as short text.
@@ -121,6 +138,16 @@ mod tests {
     }
 
     #[test]
+    fn errors_are_short() {
+        assert_eq!(
+            short_error("Prediction failed: ValueError: no\nsecond line"),
+            "ValueError: no"
+        );
+        let long = "é".repeat(100);
+        assert_eq!(short_error(&long), format!("{}…", "é".repeat(MAX_ERROR)));
+    }
+
+    #[test]
     fn columns_are_aligned() {
         let now = Timestamp::from_second(1_700_000_000).unwrap();
         let job = |id: &str, account: Option<&str>, ran_s| JobRow {
@@ -131,6 +158,7 @@ mod tests {
             waited_s: 0.5,
             ran_s,
             created_at: now,
+            error: (id == "a").then(|| "Worker crashed".to_owned()),
         };
         let table = table(
             &[
@@ -141,9 +169,9 @@ mod tests {
         );
         assert_eq!(
             table,
-            "ID          MODEL       STATUS      ACCOUNT  AGE   WAIT  RUN\n\
-             a           local/echo  processing  -        0.0s  0.5s  -\n\
-             a-long-one  local/echo  processing  ann      0.0s  0.5s  1m15s\n"
+            "ID          MODEL       STATUS      ACCOUNT  AGE   WAIT  RUN    ERROR\n\
+             a           local/echo  processing  -        0.0s  0.5s  -      Worker crashed\n\
+             a-long-one  local/echo  processing  ann      0.0s  0.5s  1m15s  -\n"
         );
         assert_eq!(super::table(&[], now), "");
     }

@@ -1,0 +1,102 @@
+//! The times of a job that has ended: how long it waited, and how long the model ran.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use tidegate_core::health::LoadSpan;
+
+/// The names under which the times are stored among the metrics of a job. A model cannot record a metric
+/// whose name begins with `cog.`.
+const PREDICT_TIME: &str = "predict_time";
+const QUEUE_TIME: &str = "cog.queue_time";
+const LOAD_TIME: &str = "cog.load_time";
+
+/// The times of a job, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct JobTimes {
+    /// How long the model ran.
+    pub predict_time: f64,
+    /// How long the job waited for a free slot; absent if it did not wait.
+    pub queue_time: Option<f64>,
+    /// How long the job waited while the model was loading; absent if it did not.
+    pub load_time: Option<f64>,
+}
+
+impl JobTimes {
+    /// The times of a job that waited from its creation until `now`.
+    pub(crate) fn waited(created_at: Timestamp, now: Timestamp, load: Option<LoadSpan>) -> Self {
+        let waited = seconds(created_at, now);
+        let load_time = load
+            .map(|load| seconds(load.began_at.max(created_at), load.ready_at.min(now)))
+            .filter(|seconds| *seconds > 0.0);
+        Self {
+            predict_time: 0.0,
+            queue_time: Some((waited - load_time.unwrap_or_default()).max(0.0)),
+            load_time,
+        }
+    }
+
+    /// Adds the times to the metrics of a job, as they are stored.
+    pub(crate) fn store(self, metrics: &mut Map<String, Value>) {
+        let mut add = |name: &str, seconds: Option<f64>| {
+            metrics.extend(seconds.map(|seconds| (name.to_owned(), seconds.into())));
+        };
+        add(PREDICT_TIME, Some(self.predict_time));
+        add(QUEUE_TIME, self.queue_time);
+        add(LOAD_TIME, self.load_time);
+    }
+
+    /// Takes the times out of stored metrics.
+    pub(crate) fn take(metrics: &mut Map<String, Value>) -> Option<Self> {
+        let mut take = |name: &str| metrics.remove(name).and_then(|seconds| seconds.as_f64());
+        let (queue_time, load_time) = (take(QUEUE_TIME), take(LOAD_TIME));
+        Some(Self {
+            predict_time: take(PREDICT_TIME)?,
+            queue_time,
+            load_time,
+        })
+    }
+}
+
+/// The seconds between two times; zero if the clock was set back between them.
+fn seconds(from: Timestamp, to: Timestamp) -> f64 {
+    to.duration_since(from).as_secs_f64().max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn waits(load: Option<(i64, i64)>) -> (Option<f64>, Option<f64>) {
+        let load = load.map(|(began, ready)| LoadSpan {
+            began_at: at(began),
+            ready_at: at(ready),
+        });
+        let times = JobTimes::waited(at(100), at(110), load);
+        (times.queue_time, times.load_time)
+    }
+
+    #[test]
+    fn only_the_load_while_the_job_waited_is_load_time() {
+        assert_eq!(waits(None), (Some(10.0), None));
+        assert_eq!(waits(Some((50, 99))), (Some(10.0), None));
+        assert_eq!(waits(Some((50, 103))), (Some(7.0), Some(3.0)));
+        assert_eq!(waits(Some((102, 104))), (Some(8.0), Some(2.0)));
+        assert_eq!(waits(Some((50, 200))), (Some(0.0), Some(10.0)));
+    }
+
+    #[test]
+    fn stored_times_are_apart_from_the_metrics_of_the_model() {
+        let times = JobTimes::waited(at(100), at(110), None);
+        let model = json!({"queue_time": "mine", "n": 1});
+        let mut metrics = model.as_object().unwrap().clone();
+        times.store(&mut metrics);
+        assert_eq!(JobTimes::take(&mut metrics), Some(times));
+        assert_eq!(Value::Object(metrics), model);
+    }
+}
