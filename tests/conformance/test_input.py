@@ -89,10 +89,12 @@ def test_accepted(compare, input):
 
 
 def test_unknown_inputs_do_not_reach_the_model(serve):
-    """The logs differ: tidegate adds a warning."""
-    reply = serve("inputs").predict({"unknown": 1, "text": "kept"})
+    server = serve("inputs")
+    reply = server.predict({"unknown": 1, "text": "kept"})
     assert (reply.status, "unknown" in reply.json["output"]) == (200, False)
     assert "kept" in str(reply.json["output"]["text"])
+    # Deliberate difference: tidegate adds a warning to the logs.
+    assert ("Warning: unknown input `unknown`" in reply.json["logs"]) == (not server.is_cog)
 
 
 @pytest.mark.parametrize("input", REFUSED, ids=lambda input: str(input)[:60])
