@@ -117,6 +117,7 @@ class TestPredict:
         done = tidegate("predict", "http://127.0.0.1:1", "-i", "text=x")
         assert done.returncode not in (0, 101)
         assert "127.0.0.1:1" in done.stderr
+        assert "connection refused" in done.stderr and done.stderr.count("\n") == 1
 
 
 class TestInit:

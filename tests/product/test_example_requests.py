@@ -24,6 +24,7 @@ class Predictor(BasePredictor):
         notes: list[Path] = Input(description="Texts"),
         prompt: str = Input(min_length=8),
         size: int = Input(le=0),
+        code: str = Input(regex="^[a-z]$"),
         share: float = Input(ge=2.5),
         style: str = Input(choices=["it's", "other"]),
         optional: str = "x",
@@ -34,7 +35,7 @@ class Predictor(BasePredictor):
         zlib.decompress(data[start + 4 : start + 4 + length])
         assert data.startswith(b"\\x89PNG") and recording.read_bytes().startswith(b"RIFF")
         notes[0].read_text()
-        return f"{prompt} {size} {share} {style} {optional}"
+        return f"{prompt} {size} {code} {share} {style} {optional}"
 """
 
 
@@ -68,7 +69,7 @@ def test_the_examples_of_a_model(start_server, model):
     server = start_server(model)
     assert shown(server) == printed(server)
     answer = pasted(printed(server))
-    assert (answer["status"], answer["output"]) == ("succeeded", "worldwor 0 2.5 it's x"), answer
+    assert (answer["status"], answer["output"]) == ("succeeded", "worldwor 0 w 2.5 it's x"), answer
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use reqwest::ClientBuilder;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
@@ -83,22 +83,29 @@ impl ServerTrust {
 
 fn config(listed: Vec<CertificateDer<'static>>) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(ring::default_provider());
-    let mut roots = RootCertStore::empty();
-    // The bundle of a system may have certificates of a kind that webpki does not know.
-    roots.add_parsable_certificates(listed.iter().cloned());
-    let by_authority =
-        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-            .build()
-            .map_err(|error| rustls::Error::General(error.to_string()))?;
-    let verifier = ListedVerifier {
-        by_authority,
-        listed,
-    };
+    let verifier = verifier(listed, &provider)?;
     Ok(ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth())
+}
+
+fn verifier(
+    listed: Vec<CertificateDer<'static>>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<ListedVerifier, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    // The bundle of a system may have certificates of a kind that webpki does not know.
+    roots.add_parsable_certificates(listed.iter().cloned());
+    let by_authority =
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+            .build()
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
+    Ok(ListedVerifier {
+        by_authority,
+        listed,
+    })
 }
 
 /// Accepts what the listed certificates vouch for and, like OpenSSL, a listed certificate itself: webpki
@@ -171,5 +178,45 @@ fn concerns_issuer(error: &rustls::Error) -> bool {
             )
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Both are from `openssl req -x509` for `localhost`, valid from November 2026 for ten years.
+    const LISTED: &[u8] = include_bytes!("server_trust/localhost.pem");
+    const OTHER: &[u8] = include_bytes!("server_trust/other.pem");
+    const IN_2027: u64 = 1_800_000_000;
+    const IN_2096: u64 = 4_000_000_000;
+
+    fn verified(pem: &[u8], name: &'static str, at: u64) -> Result<(), rustls::Error> {
+        let listed = CertificateDer::from_pem_slice(LISTED).unwrap();
+        let presented = CertificateDer::from_pem_slice(pem).unwrap();
+        verifier(vec![listed], &Arc::new(ring::default_provider()))?
+            .verify_server_cert(
+                &presented,
+                &[],
+                &ServerName::try_from(name).unwrap(),
+                &[],
+                UnixTime::since_unix_epoch(Duration::from_secs(at)),
+            )
+            .map(drop)
+    }
+
+    #[test]
+    fn a_listed_self_signed_certificate_is_trusted_for_its_name_and_time_only() {
+        assert_eq!(verified(LISTED, "localhost", IN_2027), Ok(()));
+        assert_eq!(verified(LISTED, "127.0.0.1", IN_2027), Ok(()));
+        for (pem, name, at) in [
+            (OTHER, "localhost", IN_2027),
+            (LISTED, "example.com", IN_2027),
+            (LISTED, "localhost", IN_2096),
+        ] {
+            assert!(verified(pem, name, at).is_err(), "{name} {at}");
+        }
     }
 }

@@ -201,11 +201,15 @@ impl AdminClient {
         body: Option<Bytes>,
     ) -> anyhow::Result<Bytes> {
         let url = self.server.at(path, query)?;
-        let start = match self.kind {
-            ServerKind::Server => "tidegate serve DIR",
-            ServerKind::Platform => "tidegate platform",
+        let remedy = match self.kind {
+            ServerKind::Server => {
+                "start one with `tidegate serve DIR`, or set its address with --url or TIDEGATE_URL"
+            }
+            ServerKind::Platform => {
+                "start one with `tidegate platform`, or set its address with --url or TIDEGATE_URL"
+            }
         };
-        let (status, body) = self.server.fetch(&url, body, start).await?;
+        let (status, body) = self.server.fetch(&url, body, remedy).await?;
         let error = serde_json::from_slice::<ErrorBody>(&body)
             .map(|refused| refused.error)
             .ok();

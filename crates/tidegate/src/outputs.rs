@@ -110,7 +110,7 @@ fn files(output: &Value) -> Option<Vec<&str>> {
     let is_file = |text: &&str| {
         text.starts_with("data:") || text.starts_with("http://") || text.starts_with("https://")
     };
-    names(output).filter(|names| names.iter().all(|name| is_file(&name)))
+    names(output).filter(|names| names.iter().all(is_file))
 }
 
 /// The texts, if the output is one text or a list of texts.

@@ -70,15 +70,16 @@ impl ServerConnection {
     }
 
     /// Sends a GET request, or a POST request with a JSON body, and returns status and body of the
-    /// response. `start` is the command that starts such a server.
+    /// response. `remedy` is what to do if no server
+    /// responds.
     pub(crate) async fn fetch(
         &self,
         url: &Url,
         body: Option<Bytes>,
-        start: &str,
+        remedy: &str,
     ) -> Result<(u16, Bytes), UsageError> {
         let response = self.client.fetch(url, self.token.as_deref(), body).await;
-        let (status, body) = response.map_err(|error| self.unreachable(&error, start))?;
+        let (status, body) = response.map_err(|error| self.unreachable(&error, remedy))?;
         self.check_access(status.as_u16())?;
         Ok((status.as_u16(), body))
     }
@@ -88,13 +89,13 @@ impl ServerConnection {
         &self,
         url: &Url,
         body: Bytes,
-        start: &str,
+        remedy: &str,
     ) -> Result<StreamedResponse, UsageError> {
         let response = self
             .client
             .fetch_events(url, self.token.as_deref(), body)
             .await
-            .map_err(|error| self.unreachable(&error, start))?;
+            .map_err(|error| self.unreachable(&error, remedy))?;
         self.check_access(response.status())?;
         Ok(response)
     }
@@ -115,7 +116,7 @@ impl ServerConnection {
     }
 
     /// The error of a request without a response.
-    fn unreachable(&self, error: &Error, start: &str) -> UsageError {
+    fn unreachable(&self, error: &Error, remedy: &str) -> UsageError {
         let message = format!("no server responds at {}", self.base);
         let causes: Vec<_> = anyhow::Chain::new(error).collect();
         let is_refused = causes.iter().any(|cause| {
@@ -125,22 +126,34 @@ impl ServerConnection {
         });
         if is_refused {
             // One line: there is nothing more to say about the most common mistake.
-            return UsageError::new(format!(
-                "{message}: connection refused; start one with `{start}`, or set its address with --url or TIDEGATE_URL"
-            ))
-            .transient();
+            return UsageError::new(format!("{message}: connection refused; {remedy}")).transient();
         }
         let cause = causes
             .last()
             .map_or_else(|| error.to_string(), ToString::to_string);
-        let hint = if cause.contains("certificate") {
-            "trust the server's certificate, or the authority that issued it, with --ca FILE; --insecure accepts every certificate".to_owned()
-        } else {
-            format!("start one with `{start}`, or set its address with --url or TIDEGATE_URL")
-        };
+        if cause.contains("certificate") {
+            return self.untrusted(&cause);
+        }
         UsageError::new(format!("{message}: {cause}"))
             .transient()
-            .hint(hint)
+            .hint(remedy)
+    }
+
+    /// The error for a certificate that is not accepted.
+    fn untrusted(&self, cause: &str) -> UsageError {
+        let reason = if cause.contains("CaUsedAsEndEntity") {
+            "it is self-signed"
+        } else if cause.contains("UnknownIssuer") {
+            "its issuer is unknown"
+        } else {
+            cause
+        };
+        UsageError::new(format!(
+            "the certificate of {} is not trusted: {reason}",
+            self.base
+        ))
+        .transient()
+        .hint("trust the server's certificate, or the authority that issued it, with --ca FILE; --insecure accepts every certificate")
     }
 }
 

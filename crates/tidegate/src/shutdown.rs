@@ -79,29 +79,24 @@ pub(crate) fn log_wait(job_services: &[JobService]) {
         statuses: vec![Status::Starting, Status::Processing],
         ..JobFilter::default()
     };
-    // All models share one registry of jobs, and one list of webhooks.
+    // All models share one registry of jobs.
     let service = job_services.first();
     let jobs = service.map_or_else(Vec::new, |service| service.list_in_memory(&filter));
-    let webhooks = service.map_or(0, JobService::pending_webhook_retries);
     let shown: Vec<&str> = jobs
         .iter()
         .take(MAX_SHOWN)
         .map(|job| job.id.as_str())
         .collect();
-    match (jobs.len(), webhooks) {
-        (0, 0) => tracing::warn!(
-            "waiting for the last responses and webhooks; press Ctrl-C again to stop at once"
-        ),
-        (0, webhooks) => tracing::warn!(
-            webhooks,
-            "waiting for the delivery of webhooks; press Ctrl-C again to stop at once"
-        ),
-        (count, webhooks) => tracing::warn!(
-            count,
+    if jobs.is_empty() {
+        tracing::warn!(
+            "waiting for the delivery of webhooks and for open responses; press Ctrl-C again to stop at once"
+        );
+    } else {
+        tracing::warn!(
+            count = jobs.len(),
             jobs = shown.join(", "),
-            webhooks,
             "waiting for running jobs; press Ctrl-C again to stop at once"
-        ),
+        );
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use regex::Regex;
 use serde_json::{Map, Value, json};
 
 /// A small valid file of each kind, as a data URI, and the words by which an input asks for it: in the
@@ -24,6 +25,27 @@ const FILES: [(&str, &[&str]); 6] = [
     ("data:application/json;base64,e30=", &["json"]),
     ("data:text/csv;base64,bmFtZQp3b3JsZAo=", &["csv", "table"]),
     ("data:text/plain;base64,aGVsbG8K", &[]),
+];
+
+/// Texts that match the common patterns of inputs: names, numbers, dates, colours, sizes, ratios, versions,
+/// addresses.
+const TEXTS: [&str; 16] = [
+    "world",
+    "World",
+    "WORLD",
+    "w",
+    "W",
+    "1",
+    "12",
+    "1234",
+    "1.0",
+    "1.0.0",
+    "2000-01-01",
+    "#ffffff",
+    "512x512",
+    "1:1",
+    "ann@example.com",
+    "https://example.com/a.txt",
 ];
 
 /// The file with the example job of a Runpod handler, next to its script.
@@ -132,8 +154,14 @@ fn example_number(schema: &Value) -> Value {
         .unwrap_or_else(|| 1.into())
 }
 
-/// A text of the length that the schema asks for.
+/// A text of the length, or with the pattern, that the schema asks for.
 fn example_text(schema: &Value) -> String {
+    let pattern = schema.get("pattern").and_then(Value::as_str);
+    if let Some(pattern) = pattern.and_then(|pattern| Regex::new(pattern).ok())
+        && let Some(text) = TEXTS.iter().find(|text| pattern.is_match(text))
+    {
+        return (*text).to_owned();
+    }
     let length = |key: &str| Some(usize::try_from(schema.get(key)?.as_u64()?).ok()?.min(1000));
     let least = length("minLength").unwrap_or(0);
     let most = length("maxLength").unwrap_or(usize::MAX);
@@ -160,13 +188,14 @@ mod tests {
         json!({"components": {"schemas": {
             "style": {"type": "string", "enum": ["1", "2"]},
             "Input": {
-                "required": ["text", "n", "below", "style", "key", "photo", "data", "clip", "many"],
+                "required": ["text", "n", "below", "style", "key", "size", "photo", "data", "clip", "many"],
                 "properties": {
                     "text": {"type": "string"},
                     "n": {"type": "integer", "minimum": 3},
                     "below": {"type": "number", "maximum": 0.5},
                     "style": {"allOf": [{"$ref": "#/components/schemas/style"}]},
                     "key": {"type": "string", "minLength": 8},
+                    "size": {"type": "string", "pattern": "^[0-9]+x[0-9]+$"},
                     "photo": {"type": "string", "format": "uri"},
                     "data": {"type": "string", "format": "uri"},
                     "clip": {"type": "string", "format": "uri", "x-cog-accept": "audio/*"},
@@ -185,7 +214,7 @@ mod tests {
         assert_eq!(
             request.body,
             json!({"input": {
-                "text": "world", "n": 3, "below": 0.5, "style": "1", "key": "worldwor",
+                "text": "world", "n": 3, "below": 0.5, "style": "1", "key": "worldwor", "size": "512x512",
                 "photo": FILES[0].0, "data": text, "clip": FILES[1].0, "many": [text],
             }})
         );

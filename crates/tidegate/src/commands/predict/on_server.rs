@@ -13,8 +13,8 @@ use crate::inputs;
 use crate::models::choose;
 use crate::server_connection::ServerConnection;
 
-/// The command that starts a server.
-const START: &str = "tidegate serve DIR";
+/// What to do if no server responds.
+const REMEDY: &str = "start one with `tidegate serve DIR`, or correct the URL";
 /// The status of a refused stream: the model does not stream.
 const NOT_STREAMING: u16 = 406;
 
@@ -72,7 +72,7 @@ async fn find_model(
     wanted: Option<&str>,
 ) -> anyhow::Result<(Vec<String>, Value)> {
     let (status, body) = server
-        .fetch(&server.at(&["openapi.json"], &[])?, None, START)
+        .fetch(&server.at(&["openapi.json"], &[])?, None, REMEDY)
         .await?;
     let schema = |status, body: &Bytes| match status {
         200..300 => serde_json::from_slice(body).unwrap_or_default(),
@@ -81,7 +81,7 @@ async fn find_model(
     if status != 404 && wanted.is_none() {
         return Ok((Vec::new(), schema(status, &body)));
     }
-    let (_, index) = server.fetch(&server.at(&[], &[])?, None, START).await?;
+    let (_, index) = server.fetch(&server.at(&[], &[])?, None, REMEDY).await?;
     let index: Value = serde_json::from_slice(&index).unwrap_or_default();
     let Some(models) = index.get("models").and_then(Value::as_object) else {
         // A server with one model, which has no path of its own.
@@ -99,7 +99,7 @@ async fn find_model(
         .map(String::as_str)
         .chain(["openapi.json"])
         .collect();
-    let (status, body) = server.fetch(&server.at(&below, &[])?, None, START).await?;
+    let (status, body) = server.fetch(&server.at(&below, &[])?, None, REMEDY).await?;
     Ok((path, schema(status, &body)))
 }
 
@@ -121,7 +121,7 @@ impl Prediction<'_> {
     /// Runs the prediction, and waits for its end.
     async fn wait(&self, request: Bytes) -> anyhow::Result<Bytes> {
         let url = self.server.at(&self.path, &[])?;
-        let (status, body) = self.server.fetch(&url, Some(request), START).await?;
+        let (status, body) = self.server.fetch(&url, Some(request), REMEDY).await?;
         self.check(status, &body)?;
         Ok(body)
     }
@@ -130,7 +130,7 @@ impl Prediction<'_> {
     /// stream; nothing ran then.
     async fn stream(&self, request: Bytes) -> anyhow::Result<Option<Bytes>> {
         let url = self.server.at(&self.path, &[])?;
-        let mut response = self.server.fetch_events(&url, request, START).await?;
+        let mut response = self.server.fetch_events(&url, request, REMEDY).await?;
         let base = self.server.base();
         if response.status() == NOT_STREAMING {
             return Ok(None);
