@@ -9,13 +9,17 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 const LOCK: &str = ".lock";
+/// The name of the lock before it is taken.
+const NEW_LOCK: &str = ".lock.new";
 
 /// Marks `folder` as in use until the returned file is closed.
 pub(crate) fn lock(folder: &Path) -> io::Result<File> {
-    let file = File::create(folder.join(LOCK))?;
-    // The folder is new, so no other process holds the lock. On a file system without locks, stale
-    // folders are not removed.
+    // The file gets its name when it is locked: a server that starts at the same time must not find it
+    // unlocked. On a file system without locks, stale folders are not removed.
+    let unnamed = folder.join(NEW_LOCK);
+    let file = File::create(&unnamed)?;
     file.try_lock().ok();
+    std::fs::rename(unnamed, folder.join(LOCK))?;
     Ok(file)
 }
 
@@ -46,6 +50,8 @@ fn is_stale(folder: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     #[test]
@@ -73,5 +79,30 @@ mod tests {
             [false, true, true, true]
         );
         drop(held);
+    }
+
+    #[test]
+    fn a_folder_is_never_removed_while_its_server_starts() {
+        let parent = tempfile::tempdir().unwrap();
+        let (sweeping, ended) = (parent.path().to_owned(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    sweep(&sweeping, "t-");
+                }
+            });
+            let locked: Vec<_> = (0..1000)
+                .map(|number| {
+                    let folder = parent.path().join(format!("t-{number}"));
+                    std::fs::create_dir(&folder).unwrap();
+                    lock(&folder).map(|held| (held, folder))
+                })
+                .collect();
+            ended.store(true, Ordering::Relaxed);
+            for result in locked {
+                let (_held, folder) = result.expect("the folder exists while it is locked");
+                assert!(folder.join(LOCK).exists());
+            }
+        });
     }
 }
