@@ -29,8 +29,8 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 enum ReloadError {
     /// The server shuts down before the store could be read: the next process runs the job.
     Closing,
-    /// The job has ended.
-    Ended,
+    /// The job has ended, as its record says.
+    Ended(Box<JobRecord>),
     /// The input can never be read.
     Unreadable(String),
 }
@@ -60,7 +60,7 @@ impl JobService {
         loop {
             match store.get(account, id).await {
                 Ok(Some(record)) if record.status.is_terminal() => {
-                    return Err(ReloadError::Ended);
+                    return Err(ReloadError::Ended(Box::new(record)));
                 }
                 Ok(Some(record)) => {
                     planted!(ForeignInput, let record = JobRecord {
@@ -125,7 +125,11 @@ impl JobService {
                 tracker.run(admitted).await;
             }
             Err(ReloadError::Closing) => drop(waiting_jobs.remove_stored(&key)),
-            Err(ReloadError::Ended) => {
+            Err(ReloadError::Ended(record)) => {
+                // Those that follow the job see its end.
+                if let Some(job) = waiting_jobs.known_handle(&key) {
+                    job.adopt_end(*record);
+                }
                 drop(waiting_jobs.remove_stored(&key));
                 if let Some(claim) = claim {
                     claim.ack().await;
