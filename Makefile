@@ -27,8 +27,16 @@ FUZZ_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECO
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(VENV)/installed ## Set everything up and serve examples/hello (MODEL=… PORT=… for another)
-	$(VENV)/bin/tidegate serve $(MODEL) --port $(PORT)
+run: quick ## Set everything up and serve examples/hello (MODEL=… PORT=… for another)
+	target/quick/tidegate serve $(MODEL) --port $(PORT) --python $(VENV)/bin/python
+
+# The program and the Python extension in one build with little optimization, so that a fresh checkout
+# serves soon. `pip install .` builds them one after the other and downloads its build tools.
+quick: $(VENV)/bin/python
+	PYO3_PYTHON=$(abspath $(VENV)/bin/python) cargo build --locked --profile quick -p tidegate -p tidegate-python
+	cp target/quick/lib_native.so python/tidegate/_native.abi3.so.new
+	mv python/tidegate/_native.abi3.so.new python/tidegate/_native.abi3.so
+.PHONY: quick
 
 # Package installers mostly wait for the network, so they run while the crates compile.
 test: ## Set up what the tests need and run them all
