@@ -28,7 +28,7 @@ class Predictor:
         return {{"version": {PACKAGE}.VERSION, "prefix": sys.prefix}}
 """
 
-#: A `uv` that needs no network: it installs modules with a version, and waits for a file if it is told to.
+#: A `uv` that needs no network: it installs modules with a version, and can wait for a file.
 FAKE_UV = f"""#!{sys.executable}
 import os, pathlib, subprocess, sys, time
 

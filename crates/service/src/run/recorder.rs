@@ -12,6 +12,7 @@ use tidegate_core::chain;
 use tidegate_core::lease::{Fence, LeaseDurability, LeaseRequest, LeaseResult, Nonce};
 use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::planted;
+use tidegate_core::port::BoxFuture;
 use tidegate_core::record::Completion;
 use tidegate_core::store::{FinishOutcome, JobFinish, Store, StoreError};
 use tokio_util::sync::CancellationToken;
@@ -165,24 +166,22 @@ impl JobRecorder {
         self.is_uncommitted
     }
 
-    /// Starts to commit a lease that survives only this process. Nothing waits for it: the end of the
-    /// job commits the lease too.
-    pub(crate) fn commit_lease(&mut self, job: &Job) {
-        let Some(began_at) = self.began_at.filter(|_| self.is_uncommitted) else {
-            return;
-        };
+    /// Commits a lease that survives only this process. Nothing waits for it: the end of the job
+    /// commits the lease too.
+    pub(crate) fn commit_lease(&mut self, job: &Job) -> Option<BoxFuture<()>> {
+        let began_at = self.began_at.filter(|_| self.is_uncommitted)?;
         self.is_uncommitted = false;
         let request = LeaseRequest {
             after_attempt: self.fence.attempt - 1,
             ..self.request(job, began_at, LeaseDurability::Machine)
         };
         let store = Arc::clone(&self.store);
-        tokio::spawn(async move {
+        Some(Box::pin(async move {
             let id = request.id.clone();
             if let Err(error) = store.lease(request).await {
                 tracing::warn!(job = %id, error = %chain(&error), "failed to commit lease of job");
             }
-        });
+        }))
     }
 
     fn request(&self, job: &Job, began_at: Timestamp, durability: LeaseDurability) -> LeaseRequest {

@@ -14,7 +14,7 @@ pub(crate) struct StartedRun {
 
 /// How the task of a job ends.
 #[derive(Debug)]
-pub(crate) enum RunResult {
+pub(crate) enum TrackerResult {
     /// The job ends in this state.
     Ended(TerminalState),
     /// The job is left to the next server process, which finds it as it was; or it was never

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::deadlines::{Deadlines, StopReason};
 use super::finish::{EndedJob, TerminalWebhook};
 use super::recorder::{JobRecorder, LeaseDecision, OnStoreError};
-use super::started::{RunResult, StartedRun, abandon, next_event};
+use super::started::{StartedRun, TrackerResult, abandon, next_event};
 use crate::files::OutputOwner;
 use crate::input::{JsonType, OutputTypes};
 use crate::job::{Job, JobTimes, now};
@@ -95,12 +95,12 @@ impl RunClock {
 impl Tracker {
     pub(crate) async fn run(mut self, admitted: Admitted) {
         let terminal = match self.run_to_end(admitted).await {
-            RunResult::Ended(terminal) if self.is_inserted().await => terminal,
-            RunResult::Ended(_) | RunResult::Left => {
+            TrackerResult::Ended(terminal) if self.is_inserted().await => terminal,
+            TrackerResult::Ended(_) | TrackerResult::Left => {
                 remove_scratch(self.work.scratch.clone()).await;
                 return self.service.shared().registry.forget(&self.job);
             }
-            RunResult::NotOurs => {
+            TrackerResult::NotOurs => {
                 remove_scratch(self.work.scratch.clone()).await;
                 let unknown = TerminalState::Failed(ENDED_ELSEWHERE.to_owned());
                 let Some(end) = self.job.decide_end(unknown) else {
@@ -149,7 +149,7 @@ impl Tracker {
     }
 
     /// Runs the job.
-    async fn run_to_end(&mut self, admitted: Admitted) -> RunResult {
+    async fn run_to_end(&mut self, admitted: Admitted) -> TrackerResult {
         let stopped = self.deadlines.before_start(self.job.cancel_token());
         tokio::pin!(stopped);
         let leave_at = self
@@ -162,7 +162,7 @@ impl Tracker {
             let pending = match admitted {
                 Admitted::Now(admission) => {
                     match self.deadlines.at_start(self.job.cancel_token()) {
-                        Some(stop) => return RunResult::Ended(stop.terminal()),
+                        Some(stop) => return TrackerResult::Ended(stop.terminal()),
                         None => break admission,
                     }
                 }
@@ -170,8 +170,8 @@ impl Tracker {
             };
             let result = tokio::select! {
                 biased;
-                stop = &mut stopped => return RunResult::Ended(stop.terminal()),
-                () = left_to_next_server(leave_at.clone()) => return RunResult::Left,
+                stop = &mut stopped => return TrackerResult::Ended(stop.terminal()),
+                () = left_to_next_server(leave_at.clone()) => return TrackerResult::Left,
                 result = pending => result,
             };
             admitted = match result {
@@ -181,7 +181,7 @@ impl Tracker {
                     Admitted::Queued(self.readmission())
                 }
                 Err(refusal) => {
-                    return RunResult::Ended(TerminalState::Failed(format!(
+                    return TrackerResult::Ended(TerminalState::Failed(format!(
                         "the job could not be started: {refusal}"
                     )));
                 }
@@ -199,16 +199,18 @@ impl Tracker {
             let files = &self.service.shared().deps.files;
             let fetched = tokio::select! {
                 biased;
-                stop = &mut stopped => return RunResult::Ended(stop.terminal()),
+                stop = &mut stopped => return TrackerResult::Ended(stop.terminal()),
                 fetched = files.fetch(self.job.account(), urls, &self.work.scratch) => fetched,
             };
             match fetched {
                 Ok(files) => self.work.files = files,
-                Err(error) => return RunResult::Ended(TerminalState::Failed(error.to_string())),
+                Err(error) => {
+                    return TrackerResult::Ended(TerminalState::Failed(error.to_string()));
+                }
             }
         }
         if self.job.cancel_token().is_cancelled() {
-            return RunResult::Ended(TerminalState::Canceled);
+            return TrackerResult::Ended(TerminalState::Canceled);
         }
         match self.lease(stopped).await {
             Ok(began_at) => self.run_on_executor(admission, began_at).await,
@@ -258,7 +260,7 @@ impl Tracker {
     async fn lease(
         &mut self,
         stopped: impl Future<Output = StopReason>,
-    ) -> Result<Timestamp, RunResult> {
+    ) -> Result<Timestamp, TrackerResult> {
         let began_at = self.began_at.unwrap_or_else(|| self.job.start_time());
         let Some(recorder) = &mut self.recorder else {
             return Ok(began_at);
@@ -268,13 +270,13 @@ impl Tracker {
         let decision = tokio::select! {
             biased;
             decision = recorder.lease(&self.job, began_at) => decision,
-            stop = stopped => return Err(RunResult::Ended(stop.terminal())),
-            () = left_to_next_server(leave_at) => return Err(RunResult::Left),
+            stop = stopped => return Err(TrackerResult::Ended(stop.terminal())),
+            () = left_to_next_server(leave_at) => return Err(TrackerResult::Left),
         };
         match decision {
             LeaseDecision::Start(began_at) => Ok(began_at),
-            LeaseDecision::Cancel => Err(RunResult::Ended(TerminalState::Canceled)),
-            LeaseDecision::NotOurs => Err(RunResult::NotOurs),
+            LeaseDecision::Cancel => Err(TrackerResult::Ended(TerminalState::Canceled)),
+            LeaseDecision::NotOurs => Err(TrackerResult::NotOurs),
         }
     }
 
@@ -333,11 +335,11 @@ impl Tracker {
         &mut self,
         admission: Box<dyn Admission>,
         began_at: Timestamp,
-    ) -> RunResult {
+    ) -> TrackerResult {
         let Some(started) = self.start(admission, began_at).await else {
-            return RunResult::Left;
+            return TrackerResult::Left;
         };
-        RunResult::Ended(self.follow(started).await)
+        TrackerResult::Ended(self.follow(started).await)
     }
 
     /// Follows a started job to its end.
@@ -369,8 +371,12 @@ impl Tracker {
                 event = next_event(&mut running, &mut first_event) => event,
                 () = &mut commit_lease, if lease_is_uncommitted => {
                     lease_is_uncommitted = false;
-                    if let Some(recorder) = &mut self.recorder {
-                        recorder.commit_lease(&self.job);
+                    let commit = self
+                        .recorder
+                        .as_mut()
+                        .and_then(|recorder| recorder.commit_lease(&self.job));
+                    if let Some(commit) = commit {
+                        self.service.model.tasks.spawn(commit);
                     }
                     continue;
                 }

@@ -70,7 +70,7 @@ impl FaultyStore {
             SqliteStore::open(folder.path(), &SqliteOptions::default()).expect("a new store");
         let inserts = Semaphore::new(Semaphore::MAX_PERMITS);
         Arc::new(Self {
-            folder: folder,
+            folder,
             store,
             inserts,
             started_inserts: AtomicUsize::new(0),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use tidegate_core::{Event, Outcome};
 use tidegate_service::{Job, ReadPosition};
+use tokio::task::JoinSet;
 
 use crate::expect_new;
 use crate::fake_model::{streaming_service, submission, value};
@@ -51,12 +52,11 @@ async fn time_of(count: usize) -> Duration {
     let (model, jobs) = streaming_service(1);
     let job = Arc::clone(expect_new(jobs.submit(submission("{}")).await).job());
     let run = model.started().await;
-    let deltas: Vec<_> = (0..READERS)
-        .map(|_| tokio::spawn(read_deltas(Arc::clone(&job))))
-        .collect();
-    let events: Vec<_> = (0..READERS)
-        .map(|_| tokio::spawn(read_events(Arc::clone(&job))))
-        .collect();
+    let mut readers = JoinSet::new();
+    for _ in 0..READERS {
+        readers.spawn(read_deltas(Arc::clone(&job)));
+        readers.spawn(read_events(Arc::clone(&job)));
+    }
     let start = cpu_time();
     for _ in 0..count {
         run.send(Event::Output(value("1")));
@@ -65,9 +65,7 @@ async fn time_of(count: usize) -> Duration {
         tokio::task::yield_now().await;
     }
     run.send(Event::Ended(Outcome::Succeeded { output: None }));
-    for reader in deltas.into_iter().chain(events) {
-        assert_eq!(reader.await.expect("the reader ends"), count);
-    }
+    assert_eq!(readers.join_all().await, [count; 2 * READERS]);
     cpu_time() - start
 }
 

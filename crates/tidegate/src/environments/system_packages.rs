@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 /// The state that dpkg reports for an installed package.
 const INSTALLED: &str = "installed";
 
-/// The packages that are not installed on this system. On a system without dpkg, all of them: nobody
-/// knows their names there.
+/// The packages that are not installed on this system. On a system without dpkg, all of them: packages
+/// have other names there.
 pub(crate) fn missing(packages: &[String]) -> Vec<String> {
     if packages.is_empty() {
         return Vec::new();
