@@ -126,7 +126,7 @@ def raw_request(
     *header_lines: str, method: str = "POST", target: str = "/predictions", body: bytes = b""
 ) -> bytes:
     """A request with exactly these header lines after `host`."""
-    lines = [f"{method} {target} HTTP/1.1", "host: here", *header_lines]
+    lines = [f"{method} {target} HTTP/1.1", "host: localhost", *header_lines]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
