@@ -12,7 +12,17 @@ CODE = "".join(file.read_text("utf-8") for file in SOURCES if file.exists())
 
 #: Secrets, which have a variable and no flag.
 WITHOUT_FLAG = {"TIDEGATE_API_TOKEN", "TIDEGATE_API_TOKENS", "TIDEGATE_WEBHOOK_SECRET"}
-GROUPS = ["Model", "Listening", "Access", "Queue and limits", "Storage", "Webhooks", "Files", "Process"]
+GROUPS = [
+    "Model",
+    "Endpoints",
+    "Listening",
+    "Access",
+    "Queue and limits",
+    "Storage",
+    "Webhooks",
+    "Files",
+    "Process",
+]
 
 
 def test_every_environment_variable_is_listed():

@@ -291,7 +291,7 @@ fn no_predictor(dir: &Path, has_yaml: bool) -> UsageError {
         return UsageError::new(message).hint(format!("add the line `predict: \"{file}:{name}\"`"));
     }
     let message = format!(
-        "there is no cog.yaml and no {HANDLER} in `{}`",
+        "there is no cog.yaml and no handler.py in `{}`",
         dir.display()
     );
     if example.is_some() {
