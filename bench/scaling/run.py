@@ -88,7 +88,8 @@ class Server:
     def create(self, **input: object) -> dict[str, object]:
         status, body = self.request("POST", CREATE, {"input": input})
         assert status == 201, body
-        return json.loads(body)
+        created: dict[str, object] = json.loads(body)
+        return created
 
     def waiting(self) -> int:
         text = self.request("GET", "/metrics")[1].decode()
