@@ -350,6 +350,7 @@ impl JobService {
         if job.status().is_terminal() {
             return Ok(false);
         }
+        planted!(DeafCancel, return Ok(true));
         planted!(ForgottenCancel, return Ok(self.stop(&job)));
         let requested = match self.store() {
             Some(store) => store.request_cancel(account, id).await,
@@ -377,7 +378,6 @@ impl JobService {
     }
 
     fn stop(&self, job: &Arc<Job>) -> bool {
-        planted!(DeafCancel, return !job.status().is_terminal());
         let running = job.cancel();
         if running {
             audit::canceled(job);

@@ -33,10 +33,12 @@ pub(crate) async fn write(
         return write_text(&text, to);
     }
     match (to, files(&output)) {
-        (None, _) => {
+        (None, files) => {
+            // A text of a model without types is not a file because it could be one.
+            let are_files = files.is_some() && is_files(schema);
             save_files(&mut output, schema, Path::new(DEFAULT_NAME))?;
             match names(&output) {
-                Some(names) if is_files(schema) => show(&names.join("\n")),
+                Some(names) if are_files => show(&names.join("\n")),
                 Some(_) | None => show(&text_of(&output)?),
             }
         }
