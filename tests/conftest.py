@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -156,3 +157,21 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         for server in (server for server_pool in fleets for server in server_pool.used):
             report.sections.append((f"log of {server.kind} {server.model}", server.log()[-6000:]))
     return report
+
+
+@pytest.fixture
+def no_oom_kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No other test provokes the OOM killer: the server reads the kernel's counter, which all tests share."""
+    yield from _oom_lock(tmp_path_factory, fcntl.LOCK_SH)
+
+
+@pytest.fixture
+def oom_kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let the test provoke the OOM killer while no test runs that `no_oom_kills` protects."""
+    yield from _oom_lock(tmp_path_factory, fcntl.LOCK_EX)
+
+
+def _oom_lock(tmp_path_factory: pytest.TempPathFactory, kind: int) -> Iterator[None]:
+    with (tmp_path_factory.getbasetemp().parent / "oom.lock").open("w") as lock:
+        fcntl.flock(lock, kind)
+        yield

@@ -73,6 +73,7 @@ def test_soft_exits_only_fail_the_prediction(serve, how):
     assert server.predict({"how": "pid"}).json["output"] == pid
 
 
+@pytest.mark.usefixtures("no_oom_kills")
 @pytest.mark.parametrize("how", ["exit", "segfault", "kill"])
 def test_crash(server, how):
     reply = server.predict({"how": how}, id="crashed")

@@ -52,6 +52,7 @@ def three_run_at_once(server) -> bool:
     return True
 
 
+@pytest.mark.usefixtures("no_oom_kills")
 def test_jobs_of_a_killed_child_fail_and_its_slots_return(start_server, gate, receiver):
     server = start_server("faults_async")
     hooks = [receiver.path() for _ in range(4)]
@@ -124,6 +125,7 @@ def test_children_die_with_their_server(server, how):
     assert not processes_with_tag(mark)
 
 
+@pytest.mark.usefixtures("oom_kills")
 @pytest.mark.parametrize("model", ["faults", "faults_async"])
 def test_a_job_killed_for_memory_reports_it(start_server, cgroup, receiver, model):
     server, hook = start_server(model, "--workers", "2"), receiver.path()
@@ -138,6 +140,7 @@ def test_a_job_killed_for_memory_reports_it(start_server, cgroup, receiver, mode
         assert "out of memory" in body["error"]
 
 
+@pytest.mark.usefixtures("no_oom_kills")
 def test_a_child_killed_by_a_signal_is_not_reported_as_out_of_memory(server, gate):
     server.start({"how": "gate", "gate": str(gate)}, id="victim")
     wait_for_logs(server, "victim")

@@ -38,6 +38,7 @@ def test_a_child_that_dies_idle_is_starting_then_ready(start_server, setup_gate)
     assert server.predict({"text": "again"}).json["output"] == "again"
 
 
+@pytest.mark.usefixtures("no_oom_kills")
 def test_the_job_in_flight_fails_and_later_ones_succeed(start_server, gate, receiver):
     server, hook = start_server("crash"), receiver.path()
     server.start({"gate": str(gate)}, id="victim", webhook=receiver.url + hook)
@@ -51,6 +52,7 @@ def test_the_job_in_flight_fails_and_later_ones_succeed(start_server, gate, rece
     assert server.predict().json["output"] == "alive"
 
 
+@pytest.mark.usefixtures("no_oom_kills")
 def test_a_sync_client_gets_a_response(start_server, gate):
     server = start_server("crash")
     with server.in_background({"gate": str(gate)}) as job:
@@ -60,6 +62,7 @@ def test_a_sync_client_gets_a_response(start_server, gate):
     assert (reply.status, reply.json["status"], reply.json["error"]) == (200, "failed", "Worker crashed")
 
 
+@pytest.mark.usefixtures("no_oom_kills")
 def test_all_jobs_of_a_concurrent_child_fail(start_server, gate, receiver):
     server = start_server("concurrent")
     hooks = [receiver.path() for _ in range(4)]
