@@ -43,7 +43,7 @@ pub(super) fn variables(launch: &LaunchConfig, scratch: &Scratch) -> Vec<(OsStri
     }
 }
 
-/// The absolute path of the interpreter; a bare name is looked up in the `PATH` of the server.
+/// The absolute path of the interpreter. For a bare name, the server searches its own `PATH`.
 fn resolve(program: &Path) -> Option<PathBuf> {
     if program.is_absolute() {
         return Some(program.to_owned());
