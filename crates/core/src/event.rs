@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::remote::RemoteFact;
 
@@ -76,7 +76,7 @@ pub enum OutputFileKind {
 }
 
 /// The stream that a text was printed to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogSource {
     /// Standard output.
@@ -86,7 +86,7 @@ pub enum LogSource {
 }
 
 /// A metric that the model recorded for its job.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
     /// The name. Dots separate the keys of nested objects.
     pub name: String,
@@ -97,7 +97,7 @@ pub struct Metric {
 }
 
 /// How the value of a metric is combined with the existing value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MetricMode {
     /// Replaces the existing value.

@@ -5,6 +5,7 @@
 //! lost can be repeated: the nonce identifies it.
 
 use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Account, JobId};
 
@@ -12,8 +13,23 @@ use crate::{Account, JobId};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Nonce(pub u128);
 
+impl Serialize for Nonce {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:032x}", self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Nonce {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let digits = String::deserialize(deserializer)?;
+        u128::from_str_radix(&digits, 16)
+            .map(Self)
+            .map_err(serde::de::Error::custom)
+    }
+}
+
 /// The fencing token of a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fence {
     /// The number of the attempt; the first is 1, and 0 means that the job was never leased.
     pub attempt: u32,

@@ -1,11 +1,12 @@
 //! Domain types, rules and ports. Everything here is plain data and pure functions: no sockets,
 //! files, clocks, environment or async runtime. The other crates work together through the traits
-//! in [`port`], [`queue`], [`store`] and [`blobs`].
+//! in [`port`], [`queue`], [`store`], [`leases`], [`live`] and [`blobs`].
 
 pub mod account;
 pub mod blobs;
 pub mod chain;
 pub mod counters;
+pub mod director_api;
 pub mod event;
 pub mod fair_queue;
 #[cfg(any(test, fuzzing))]
@@ -15,7 +16,9 @@ pub mod health;
 pub mod id;
 pub mod job;
 pub mod lease;
+pub mod leases;
 pub mod lenient;
+pub mod live;
 pub mod metrics;
 pub mod outbox;
 pub mod planted;
@@ -28,6 +31,7 @@ pub mod refusal;
 pub mod remote;
 pub mod status;
 pub mod store;
+pub mod wire;
 
 pub use account::Account;
 pub use chain::chain;

@@ -10,16 +10,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::record::WebhookSpec;
-use crate::{Account, JobId};
+use crate::{Account, JobId, wire};
 
 /// The final webhook message about a job, stored until the receiver has accepted it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutboxMessage {
     /// The id of the message, the same for all attempts.
     pub id: String,
     /// The account that owns the job.
+    #[serde(with = "wire::account")]
     pub account: Account,
     /// The job that the message is about.
     pub job: JobId,
@@ -30,6 +32,7 @@ pub struct OutboxMessage {
     /// The webhook that receives the message.
     pub hook: WebhookSpec,
     /// The body of the request.
+    #[serde(with = "wire::json")]
     pub body: Bytes,
     /// When the message was created.
     pub created_at: Timestamp,
@@ -44,12 +47,13 @@ pub struct OutboxMessage {
 }
 
 /// The exclusive right of one server to make the next attempt to send a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageClaim {
     /// The server, different for each of its processes.
     pub holder: String,
     /// How long the claim lasts from the moment at which it is stored. Then any server can claim
     /// the message.
+    #[serde(with = "wire::milliseconds")]
     pub lasts: Duration,
 }
 

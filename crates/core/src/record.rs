@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::policy::JobPolicies;
 use crate::remote::RemoteFacts;
-use crate::{Account, JobId, JobKind, Status};
+use crate::{Account, JobId, JobKind, Status, wire};
 
 /// A job as it is stored.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,17 +35,19 @@ pub struct JobRecord {
 }
 
 /// What the client requested.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobSpec {
     /// The id of the job, unique in the account.
     pub id: JobId,
     /// The account that owns the job.
+    #[serde(with = "wire::account")]
     pub account: Account,
     /// The function of the model that the job calls.
     pub kind: JobKind,
     /// The model and version that the job is for.
     pub target: Target,
     /// The validated input, a JSON object. Files in it are still URLs.
+    #[serde(with = "wire::json")]
     pub input: Bytes,
     /// Where the input contains URLs of files, as JSON pointers.
     pub files: Vec<String>,
@@ -186,11 +188,12 @@ impl JobSummary {
 }
 
 /// How a job ended.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Completion {
     /// When the job ended.
     pub completed_at: Timestamp,
     /// The output, as JSON.
+    #[serde(with = "wire::optional_json")]
     pub output: Option<Bytes>,
     /// What the job printed.
     pub logs: String,

@@ -16,10 +16,10 @@
 //!     Processing --> Aborted: Abort
 //! ```
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The status of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// Accepted, waiting for a slot.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::counters::Histogram;
 use crate::lease::{Fence, LeaseRequest, LeaseResult};
@@ -18,7 +19,7 @@ use crate::outbox::{
     TakenMessages,
 };
 use crate::record::{Completion, JobRecord, JobSpec, JobSummary};
-use crate::{Account, JobId, JobKind, Status};
+use crate::{Account, JobId, JobKind, Status, wire};
 
 /// A failed operation of the store. The call had no effect, as far as the store can know.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -152,7 +153,8 @@ pub enum CancelRequestResult {
 }
 
 /// The result of ending a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FinishOutcome {
     /// The end is stored, with its message.
     Committed,
@@ -165,9 +167,10 @@ pub enum FinishOutcome {
 }
 
 /// The end of a job, with the final webhook message about it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobFinish {
     /// The account that owns the job.
+    #[serde(with = "wire::account")]
     pub account: Account,
     /// The id of the job.
     pub id: JobId,

@@ -1,0 +1,247 @@
+//! The calls that a director makes to the API: JSON bodies of `POST` requests, with the directors' token as
+//! bearer token. A field that is added later has a default, so that old and new processes work together.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::lease::{Fence, Nonce};
+use crate::leases::{HeldLease, Holder, JobRef};
+use crate::live::LiveBatch;
+use crate::outbox::OutboxMessage;
+use crate::record::JobSpec;
+use crate::store::{FinishOutcome, JobFinish};
+use crate::wire;
+
+/// The paths of the calls.
+pub mod paths {
+    /// [`super::HeartbeatCall`].
+    pub const HEARTBEAT: &str = "/director/v1/heartbeat";
+    /// [`super::RegisterCall`].
+    pub const MODELS: &str = "/director/v1/models";
+    /// [`super::LeaseCall`].
+    pub const LEASE: &str = "/director/v1/lease";
+    /// [`super::ReleaseCall`].
+    pub const RELEASE: &str = "/director/v1/release";
+    /// [`super::FinishCall`].
+    pub const FINISH: &str = "/director/v1/finish";
+    /// [`super::PublishCall`].
+    pub const EVENTS: &str = "/director/v1/events";
+    /// [`super::UpdateCall`].
+    pub const UPDATES: &str = "/director/v1/updates";
+    /// `PUT` of an output file below this path: `/{token}/{file name}`. The reply has its URL in `Location`.
+    pub const FILES: &str = "/director/v1/files";
+}
+
+/// The token of one lease: it permits the calls about this job and attempt, and nothing else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseToken(pub String);
+
+/// A sign of life, with what the director serves.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeartbeatCall {
+    /// The director.
+    pub holder: Holder,
+    /// The leases that it holds.
+    pub leases: Vec<HeldLease>,
+    /// The models that it serves.
+    pub models: Vec<ModelOffer>,
+    /// Whether it takes no more jobs and ends when its jobs have ended.
+    #[serde(default)]
+    pub is_draining: bool,
+}
+
+/// A model that a director serves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelOffer {
+    /// `owner/name`.
+    pub model: String,
+    /// 64 hexadecimal digits.
+    pub version: String,
+    /// The SHA-256 of its schema, in hexadecimal digits; absent while it is not known.
+    pub schema_hash: Option<String>,
+    /// How many jobs run at the same time.
+    pub slots: u32,
+}
+
+/// The reply to a heartbeat.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeartbeatReply {
+    /// A director with the same name has started later: this one must stop.
+    pub is_superseded: bool,
+    /// The jobs that must be canceled.
+    pub cancel: Vec<JobRef>,
+    /// The leases that are lost: the results do not count.
+    pub lost: Vec<JobRef>,
+    /// The versions whose schema the API does not know yet: [`RegisterCall`] is expected.
+    pub unknown_versions: Vec<String>,
+    /// The queues that the director takes jobs from, for each of its models.
+    pub queues: Vec<AssignedQueue>,
+    /// How long a lease lives without a heartbeat.
+    #[serde(with = "wire::milliseconds")]
+    pub lease: Duration,
+    /// The pause between heartbeats.
+    #[serde(with = "wire::milliseconds")]
+    pub interval: Duration,
+}
+
+/// A queue that a director takes jobs from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AssignedQueue {
+    /// The name of the queue.
+    pub name: String,
+    /// The version that runs its jobs.
+    pub version: String,
+}
+
+/// Registers models with their schemas.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RegisterCall {
+    /// The director.
+    pub holder: Holder,
+    /// The models.
+    pub models: Vec<ModelRegistration>,
+}
+
+/// A model with its schema.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelRegistration {
+    /// `owner/name`.
+    pub model: String,
+    /// 64 hexadecimal digits.
+    pub version: String,
+    /// The OpenAPI document.
+    #[serde(with = "wire::json")]
+    pub schema: Bytes,
+    /// The one-sentence description that the model declares.
+    pub description: Option<String>,
+    /// When the model's files were last modified.
+    pub created_at: Timestamp,
+    /// Whether it is a Runpod handler.
+    #[serde(default)]
+    pub is_handler: bool,
+}
+
+/// The reply to a registration.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterReply {
+    /// The models that were refused.
+    pub refused: Vec<RefusedModel>,
+}
+
+/// A model that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedModel {
+    /// `owner/name`.
+    pub model: String,
+    /// 64 hexadecimal digits.
+    pub version: String,
+    /// What is wrong and how to fix it.
+    pub reason: String,
+}
+
+/// Asks for the lease of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseCall {
+    /// The director.
+    pub holder: Holder,
+    /// The job.
+    pub job: JobRef,
+    /// One per message that was taken: a repeated call gets the same reply.
+    pub nonce: Nonce,
+}
+
+/// The reply to a request for a lease.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeaseReply {
+    /// The director may run the job.
+    Granted(Box<LeasedJob>),
+    /// Another director holds the lease. The message must not be acknowledged.
+    HeldByAnother,
+    /// The job has ended, or is unknown: the message must be acknowledged.
+    Over,
+    /// A director with the same name has started later: this one must stop.
+    Superseded,
+}
+
+/// A job that a director may run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LeasedJob {
+    /// The job.
+    pub spec: JobSpec,
+    /// The fencing token.
+    pub fence: Fence,
+    /// When the attempt began.
+    pub began_at: Timestamp,
+    /// The time until the job expires, in milliseconds.
+    pub remaining_ms: Option<u64>,
+    /// Permits the calls about this job and attempt.
+    pub token: LeaseToken,
+}
+
+/// Gives a lease back, because the model did not start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReleaseCall {
+    /// The lease.
+    pub lease: HeldLease,
+    /// The token of the lease.
+    pub token: LeaseToken,
+}
+
+/// Sends an interim webhook message about a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UpdateCall {
+    /// The lease of the job.
+    pub lease: HeldLease,
+    /// The token of the lease.
+    pub token: LeaseToken,
+    /// The message.
+    pub message: OutboxMessage,
+}
+
+/// The reply to an interim webhook message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpdateReply {
+    /// Whether the lease is the last one of the job, and the job is open.
+    pub is_current: bool,
+}
+
+/// Ends a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FinishCall {
+    /// The end.
+    pub finish: JobFinish,
+    /// The token of the lease.
+    pub token: LeaseToken,
+}
+
+/// The reply to the end of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FinishReply {
+    /// What became of it.
+    pub outcome: FinishOutcome,
+}
+
+/// Publishes live events of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PublishCall {
+    /// The job.
+    pub job: JobRef,
+    /// The token of the lease.
+    pub token: LeaseToken,
+    /// The events.
+    pub batch: LiveBatch,
+}
+
+/// The reply to published events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishReply {
+    /// The offset of the next event that is expected: events from there on must be sent again.
+    pub next_offset: u64,
+    /// Whether a cancel of the job is recorded.
+    #[serde(default)]
+    pub cancel_requested: bool,
+}

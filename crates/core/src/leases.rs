@@ -1,0 +1,156 @@
+//! The port of leases in a cluster: the directors that run jobs hold leases, and the store decides who holds
+//! which.
+//!
+//! A lease lives as long as its holder sends heartbeats. A lease that has expired is lost only when the job
+//! is leased again or ended: a late end of the last holder counts. The clock of the store decides; callers
+//! pass durations.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::lease::{Fence, Nonce};
+use crate::outbox::OutboxMessage;
+use crate::record::JobRecord;
+use crate::store::StoreError;
+use crate::{Account, JobId, wire};
+
+/// A process that takes leases.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Holder {
+    /// The name, which stays the same when the process is started again.
+    pub name: String,
+    /// When the process started, in microseconds since 1970. Among processes with the same name the one
+    /// that started last supersedes the others, and their leases are lost at once.
+    pub boot: u64,
+}
+
+/// A job of an account.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct JobRef {
+    /// The account that owns the job.
+    #[serde(with = "wire::account")]
+    pub account: Account,
+    /// The id of the job.
+    pub id: JobId,
+}
+
+/// A lease and its job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldLease {
+    /// The job.
+    pub job: JobRef,
+    /// The fencing token of the lease.
+    pub fence: Fence,
+}
+
+/// A request of a director for the lease of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcquireRequest {
+    /// The job.
+    pub job: JobRef,
+    /// The director.
+    pub holder: Holder,
+    /// A repeated request with the same nonce gets the same lease.
+    pub nonce: Nonce,
+    /// How long the holder lives from now on without a heartbeat.
+    pub lasts: Duration,
+    /// How many times the job may be started in all.
+    pub max_attempts: u32,
+}
+
+/// The result of a request of a director for a lease.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AcquireResult {
+    /// The director may run the job.
+    Granted(Box<GrantedLease>),
+    /// Another director holds the lease.
+    HeldByAnother,
+    /// A cancel is recorded: the job must end as canceled.
+    CancelRequested(Box<JobRecord>),
+    /// The deadline has passed: the job must end.
+    Overdue(Box<JobRecord>),
+    /// The job was started as often as it may be.
+    Exhausted(Box<JobRecord>),
+    /// The job has ended.
+    Ended,
+    /// There is no such job.
+    Unknown,
+    /// A process with the same name has started later: this one must stop.
+    Superseded,
+}
+
+/// A lease that was granted to a director.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GrantedLease {
+    /// The job: `Processing`, with the number of this attempt.
+    pub record: JobRecord,
+    /// The fencing token.
+    pub fence: Fence,
+    /// The time until the job expires.
+    pub remaining: Option<Duration>,
+}
+
+/// A sign of life of a director.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// The director.
+    pub holder: Holder,
+    /// How long it lives from now on without another heartbeat.
+    pub lasts: Duration,
+    /// The leases that it holds.
+    pub leases: Vec<HeldLease>,
+}
+
+/// The reply to a heartbeat.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HeartbeatResult {
+    /// A process with the same name has started later: this one must stop.
+    pub is_superseded: bool,
+    /// The jobs that must be canceled.
+    pub cancel: Vec<JobRef>,
+    /// The leases that are lost: the job has ended, or has a later lease.
+    pub lost: Vec<JobRef>,
+}
+
+/// The leases of a cluster, and the bookkeeping that finds jobs that nobody runs.
+#[async_trait]
+pub trait Leases: Send + Sync {
+    /// Leases a job to a director. A live lease of another holder refuses it; an expired one, and one of a
+    /// superseded process, does not.
+    async fn acquire(&self, request: AcquireRequest) -> Result<AcquireResult, StoreError>;
+
+    /// Keeps a director and its leases alive.
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatResult, StoreError>;
+
+    /// Gives a lease back, because the model did not start: the attempt does not count. Returns whether the
+    /// lease was the last one and the job is open.
+    async fn release(&self, lease: &HeldLease) -> Result<bool, StoreError>;
+
+    /// Stores an interim webhook message about a running job. It replaces the previous one if that was not
+    /// sent yet, and is never sent after the final message. Returns whether the lease is the last one and
+    /// the job is open; otherwise nothing is stored.
+    async fn put_interim(
+        &self,
+        lease: &HeldLease,
+        message: OutboxMessage,
+    ) -> Result<bool, StoreError>;
+
+    /// Ends the life of a director that has stopped in order: its leases are lost at once.
+    async fn retire(&self, holder: &Holder) -> Result<(), StoreError>;
+
+    /// Open jobs whose last lease has expired, at most `limit`. If the store did not run for a while, all
+    /// holders live for `lasts` more: they could not send heartbeats.
+    async fn expired(&self, lasts: Duration, limit: usize) -> Result<Vec<JobRecord>, StoreError>;
+
+    /// Records that these jobs are in the queue.
+    async fn mark_queued(&self, jobs: &[JobRef]) -> Result<(), StoreError>;
+
+    /// Records that the queue has lost its entries: no open job is known to be in it.
+    async fn mark_all_unqueued(&self) -> Result<(), StoreError>;
+
+    /// Open jobs without a live lease that are not known to be in the queue and were accepted or released
+    /// at least `age` ago, oldest first, at most `limit`.
+    async fn unqueued(&self, age: Duration, limit: usize) -> Result<Vec<JobRecord>, StoreError>;
+}
