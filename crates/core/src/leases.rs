@@ -124,6 +124,9 @@ pub trait Leases: Send + Sync {
     /// Keeps a director and its leases alive.
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatResult, StoreError>;
 
+    /// The director that holds the live lease of a job, if there is one.
+    async fn holder_of(&self, job: &JobRef) -> Result<Option<Holder>, StoreError>;
+
     /// Gives a lease back, because the model did not start: the attempt does not count. Returns whether the
     /// lease was the last one and the job is open.
     async fn release(&self, lease: &HeldLease) -> Result<bool, StoreError>;

@@ -65,10 +65,20 @@ pub struct LivePosition {
     pub offset: u64,
 }
 
+/// Why a job wakes those that wait for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WakeReason {
+    /// It has new events.
+    Events,
+    /// It has ended: the store has its end.
+    Ended,
+}
+
 /// The live events of running jobs.
 #[async_trait]
 pub trait Live: Send + Sync {
-    /// Adds events of a job. Events that were added before are ignored. Returns the offset of the next event
+    /// Adds events of a job, and wakes those that wait for it. Events that were added before are ignored. Returns the offset of the next event
     /// that is expected: if it is smaller than the end of the batch, the events from there on must be sent
     /// again. A batch of an earlier attempt than the last is ignored.
     async fn publish(&self, job: &JobRef, batch: LiveBatch) -> Result<u64, LiveError>;
@@ -78,11 +88,18 @@ pub trait Live: Send + Sync {
     async fn read(&self, job: &JobRef, after: LivePosition)
     -> Result<Option<LiveBatch>, LiveError>;
 
-    /// Wakes every process that waits for this job: it has new events, or has ended.
-    async fn wake(&self, job: &JobRef) -> Result<(), LiveError>;
+    /// Wakes every process that has subscribed to this job.
+    async fn wake(&self, job: &JobRef, reason: WakeReason) -> Result<(), LiveError>;
 
-    /// Waits until a job is woken. May return early, and may miss a wake-up: callers also poll.
-    async fn woken(&self, job: &JobRef);
+    /// From now on [`Live::next_wake`] reports wake-ups of this job.
+    async fn subscribe(&self, job: &JobRef) -> Result<(), LiveError>;
+
+    /// Ends a subscription.
+    async fn unsubscribe(&self, job: &JobRef) -> Result<(), LiveError>;
+
+    /// Waits for the next wake-up of a job that this process has subscribed to. One task of the process
+    /// calls it. Wake-ups may be lost: callers also poll.
+    async fn next_wake(&self) -> (JobRef, WakeReason);
 
     /// Tells the director with this name to stop a job.
     async fn request_stop(&self, holder: &str, job: &JobRef) -> Result<(), LiveError>;
