@@ -53,10 +53,10 @@ test-rust: ## Run the tests of the crates
 test-python: $(VENV)/tools native ## Run the tests of the Python package
 	PYTHONPATH=python $(VENV)/bin/python -m pytest python/tests -q -n 2
 
-# Three processes on two cores, because many tests wait for a timeout of the server.
+# Four processes on two cores, because many tests wait for a timeout of the server.
 test-product: environments planted-bugs native ## Test the program as users run it, next to the real Cog and Runpod
 	scripts/apt.sh libfaketime
-	$(VENV)/bin/python -m pytest tests -q -n 3 --dist worksteal
+	$(VENV)/bin/python -m pytest tests -q -n 4 --dist worksteal
 
 native: ## Build the program and the Python extension for this checkout
 	$(BUILD)

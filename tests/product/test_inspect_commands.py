@@ -193,9 +193,9 @@ class TestReplay:
         assert receiver.wait(hook, 2)[1].headers["webhook-id"] == id
 
     def test_an_unknown_message_is_an_error(self, shared_server):
-        ended = run(shared_server("echo"), "replay", "msg_0")
+        ended = run(shared_server("echo"), "replay", "msg_unknown")
         assert ended.returncode == 1
-        assert "msg_0" in ended.stderr
+        assert "msg_unknown" in ended.stderr
 
 
 class TestMistakes:
