@@ -100,7 +100,7 @@ class Wire:
 
     def submit(self, number: int, seconds: float) -> None:
         body = json.dumps({"input": {"number": number, "seconds": seconds}}).encode()
-        rest = f"host: bench\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        rest = f"host: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
         self._socket.sendall((self._first + rest).encode() + body)
         answer = self._socket.recv(4096)
         assert answer.startswith(self._accepted), answer
