@@ -188,9 +188,19 @@ pub struct JobFinish {
     pub message: Option<OutboxMessage>,
 }
 
+/// The part of the store that a running job needs: its lease and its end.
+#[async_trait]
+pub trait JobRecords: Send + Sync {
+    /// Leases a job to one attempt, which makes it `Processing` since `began_at`.
+    async fn lease(&self, request: LeaseRequest) -> Result<LeaseResult, StoreError>;
+
+    /// Ends a job, unless a later lease exists. Can be repeated when its result was lost.
+    async fn finish(&self, finish: JobFinish) -> Result<FinishOutcome, StoreError>;
+}
+
 /// The store of jobs and of the messages about them.
 #[async_trait]
-pub trait Store: Send + Sync {
+pub trait Store: JobRecords {
     /// Stores a new job as `Queued`, unless its account already has a job with the same id.
     async fn insert(&self, spec: JobSpec) -> Result<Inserted, StoreError>;
 
@@ -207,18 +217,12 @@ pub trait Store: Send + Sync {
         lease: LeaseRequest,
     ) -> Result<Inserted, StoreError>;
 
-    /// Leases a job to one attempt, which makes it `Processing` since `began_at`.
-    async fn lease(&self, request: LeaseRequest) -> Result<LeaseResult, StoreError>;
-
     /// Records that a cancel was requested. From then on the job can only end as canceled.
     async fn request_cancel(
         &self,
         account: &Account,
         id: &JobId,
     ) -> Result<CancelRequestResult, StoreError>;
-
-    /// Ends a job, unless a later lease exists. Can be repeated when its result was lost.
-    async fn finish(&self, finish: JobFinish) -> Result<FinishOutcome, StoreError>;
 
     /// One job.
     async fn get(&self, account: &Account, id: &JobId) -> Result<Option<JobRecord>, StoreError>;

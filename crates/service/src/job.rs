@@ -235,6 +235,11 @@ impl Job {
         self.with(|state| state.status)
     }
 
+    /// Whether the output is one returned value, and not a list of yielded values.
+    pub fn is_output_returned(&self) -> bool {
+        self.with(|state| state.returned)
+    }
+
     /// The warnings about its input and output.
     pub fn warnings(&self) -> Vec<String> {
         self.with(|state| state.warnings.clone())

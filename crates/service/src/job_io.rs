@@ -94,6 +94,7 @@ impl JobIo {
             account: &Account::ANONYMOUS,
             id,
             policy: OutputFilePolicy::Inline,
+            uploads: None,
         };
         self.files.publish(value, owner, scratch).await
     }

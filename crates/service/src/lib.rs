@@ -33,7 +33,9 @@ pub use config::{Config, Deps, JobSettings, OnLost, RendererFactory};
 pub use files::store::{
     FileLimits, FileMetadata, FileStore, FileStoreError, FileWriter, StoredFile,
 };
-pub use files::{Files, MAX_INLINE_FILE, file_name_for_mime, free_space};
+pub use files::{
+    Files, MAX_INLINE_FILE, OutputUpload, OutputUploads, file_name_for_mime, free_space,
+};
 pub use input::{ModelSchema, closest_name};
 pub use inspect::{QueueCounts, QueueStatus};
 pub use job::{Job, JobTimes};
@@ -44,12 +46,12 @@ pub use models::trained::{
     TrainedModel, TrainedVersion, TrainedVersions, Training, VersionError, VersionMaker, Weights,
 };
 pub use models::{ModelRegistry, NoExecutor, ServedModel, ServedVersion};
-pub use run::Resumed;
+pub use run::{LeasedRun, Resumed, RunOutcome};
 pub use snapshot::{OutputDelta, OutputEvent, OutputEvents, ReadPosition, Snapshot, TerminalState};
 pub use stream::{StreamBatch, StreamEvent, StreamReader, StreamRefusal};
 pub use submit::{OnDuplicateId, ResponseMode, Submission, Submitted, Ticket};
 pub use waiting::loading::ServiceLookup;
 pub use webhook::{
-    Attempt, DeliveryLog, DeliveryRecord, DeliveryState, EventFilter, ReplayError, SecretError,
-    Webhook, WebhookEvent, WebhookRenderer, WebhookSecrets,
+    Attempt, DeliveryLog, DeliveryRecord, DeliveryState, EventFilter, InterimMessages, ReplayError,
+    SecretError, Webhook, WebhookEvent, WebhookRenderer, WebhookSecrets,
 };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_core::store::Store;
+use tidegate_core::store::{JobRecords, Store};
 use tidegate_store::conformance::samples::{ann, finish_leased, id, lease, leased, spec};
 use tidegate_store::{SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;

@@ -7,6 +7,7 @@ pub(crate) mod file_name;
 pub(crate) mod fuzz;
 mod input_files;
 mod output_files;
+mod output_uploads;
 pub(crate) mod store;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 pub use disk_space::free_space;
 pub use file_name::from_mime as file_name_for_mime;
 pub use output_files::MAX_INLINE as MAX_INLINE_FILE;
+pub use output_uploads::{OutputUpload, OutputUploads};
 
 pub(crate) use output_files::OutputOwner;
 

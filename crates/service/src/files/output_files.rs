@@ -16,7 +16,7 @@ use tidegate_net::Url;
 use tidegate_net::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use tokio::io::AsyncReadExt;
 
-use super::Files;
+use super::{Files, OutputUpload, OutputUploads};
 use crate::files::store::{FileMetadata, FileStore, FileStoreError, placeholder_for};
 use crate::run_blocking::run_blocking_if_large;
 
@@ -36,6 +36,8 @@ pub(crate) struct OutputOwner<'a> {
     pub(crate) id: &'a JobId,
     /// How its files are published.
     pub(crate) policy: OutputFilePolicy,
+    /// Takes its files in place of the file store.
+    pub(crate) uploads: Option<&'a dyn OutputUploads>,
 }
 
 impl Files {
@@ -96,13 +98,25 @@ impl Files {
             .mime_type
             .as_deref()
             .unwrap_or("application/octet-stream");
-        match (&self.upload_url, &self.file_store, job.policy) {
-            (Some(base), _, _) => self.upload(base, file, opened, mime, job.id).await,
-            (None, Some(file_store), OutputFilePolicy::FileStore) => {
+        if let Some(base) = &self.upload_url {
+            return self.upload(base, file, opened, mime, job.id).await;
+        }
+        match (job.policy, job.uploads, &self.file_store) {
+            (OutputFilePolicy::FileStore, Some(uploads), _) => {
+                self.check_size(file, &opened)?;
+                let upload = OutputUpload {
+                    file: &opened.file,
+                    size: opened.size,
+                    name: &file_name(file),
+                    mime,
+                };
+                uploads.upload(upload).await
+            }
+            (OutputFilePolicy::FileStore, None, Some(file_store)) => {
                 self.store_file(file_store, file, opened, mime, job).await
             }
             // Clients of the other APIs expect data URIs.
-            (None, Some(_), OutputFilePolicy::Inline) | (None, None, _) => {
+            (OutputFilePolicy::Inline, _, _) | (OutputFilePolicy::FileStore, None, None) => {
                 inline(&file.path, opened, mime).await
             }
         }
@@ -376,6 +390,7 @@ mod tests {
             account: &Account::ANONYMOUS,
             id: &id,
             policy: OutputFilePolicy::FileStore,
+            uploads: None,
         };
         for (owner, allowed) in [
             (None, true),

@@ -247,6 +247,18 @@ impl JobEnd {
 }
 
 impl JobEnd {
+    /// The end of the same run as failed, unless it is canceled.
+    pub(crate) fn into_failed(self, error: String) -> Self {
+        match self.status {
+            Status::Canceled => self,
+            _ => Self {
+                status: Status::Failed,
+                error: Some(error),
+                ..self
+            },
+        }
+    }
+
     /// The end of the same run as canceled.
     pub(crate) fn into_canceled(self) -> Self {
         Self {

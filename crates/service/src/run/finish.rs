@@ -12,6 +12,17 @@ use crate::job_service::JobService;
 use crate::waiting::claims::ClaimGuard;
 use crate::webhook::WebhookSender;
 
+/// The result of one run of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunOutcome {
+    /// The end of this run is committed.
+    Committed,
+    /// The job was ended by another run, or has a later lease: the result does not count.
+    ByAnother,
+    /// The run was left without an end, or never started: the job is open.
+    Left,
+}
+
 /// A job with a decided end.
 pub(crate) struct EndedJob {
     pub(crate) job: Arc<Job>,
@@ -35,7 +46,7 @@ pub(crate) enum TerminalWebhook {
 impl JobService {
     /// Ends a job. The end is committed before clients see it. Returns an error only with
     /// [`OnStoreError::Return`]; the end is then neither committed nor published.
-    pub(crate) async fn finish_job(&self, ended: EndedJob) -> Result<(), StoreError> {
+    pub(crate) async fn finish_job(&self, ended: EndedJob) -> Result<RunOutcome, StoreError> {
         let EndedJob {
             job,
             end,
@@ -53,11 +64,11 @@ impl JobService {
             FinishResult::Committed(end, message) => (end, message),
             FinishResult::ByAnother(end) => {
                 self.publish_recorded_end(&job, claim, end).await;
-                return Ok(());
+                return Ok(RunOutcome::ByAnother);
             }
             FinishResult::Abandoned => {
                 registry.forget(&job);
-                return Ok(());
+                return Ok(RunOutcome::Left);
             }
         };
         // Before the id can be used again.
@@ -77,7 +88,7 @@ impl JobService {
                 }
             }
         }
-        Ok(())
+        Ok(RunOutcome::Committed)
     }
 
     /// Publishes the end of a job that another attempt or another server has recorded. Clients that

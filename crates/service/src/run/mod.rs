@@ -3,6 +3,7 @@
 
 pub(crate) mod deadlines;
 pub(crate) mod finish;
+pub(crate) mod leased;
 pub(crate) mod load_open_jobs;
 pub(crate) mod recorder;
 mod resume;
@@ -10,4 +11,6 @@ mod retention;
 mod started;
 pub(crate) mod tracker;
 
+pub use finish::RunOutcome;
+pub use leased::LeasedRun;
 pub use resume::Resumed;

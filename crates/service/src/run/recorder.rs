@@ -14,13 +14,13 @@ use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::planted;
 use tidegate_core::port::BoxFuture;
 use tidegate_core::record::Completion;
-use tidegate_core::store::{FinishOutcome, JobFinish, Store, StoreError};
+use tidegate_core::store::{FinishOutcome, JobFinish, JobRecords, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::Snapshot;
 use crate::job::{Job, JobEnd, JobTimes};
 use crate::random;
-use crate::webhook::{Outbox, Webhook, WebhookEvent};
+use crate::webhook::{MessageFactory, Webhook, WebhookEvent};
 
 /// The pause after the store rejected the lease or the end of a job.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -30,10 +30,11 @@ const MAX_TRIES_WHILE_CLOSING: u32 = 6;
 
 /// Records one running job.
 pub(crate) struct JobRecorder {
-    store: Arc<dyn Store>,
+    records: Arc<dyn JobRecords>,
     /// The webhook, if its receiver wants the terminal message.
     webhook: Option<Arc<Webhook>>,
-    outbox: Option<Arc<Outbox>>,
+    /// Creates the terminal message.
+    messages: Option<MessageFactory>,
     /// The lease of this attempt; before it is granted, the number of the last attempt and the nonce
     /// for the next.
     fence: Fence,
@@ -43,6 +44,9 @@ pub(crate) struct JobRecorder {
     /// Whether the lease still has to be committed.
     is_uncommitted: bool,
     caller: Caller,
+    /// Whether a result that can never be stored is replaced by a failure. The store of this process
+    /// accepts what its configuration allows; that of another process may not.
+    fails_refused: bool,
     /// Cancelled when the server shuts down.
     closing: CancellationToken,
 }
@@ -88,7 +92,7 @@ pub(crate) enum OnStoreError {
 impl JobRecorder {
     /// The recorder of a job that was leased `attempt` times before.
     pub(crate) fn new(
-        store: Arc<dyn Store>,
+        records: Arc<dyn JobRecords>,
         webhook: Option<&Arc<Webhook>>,
         attempt: u32,
         durability: LeaseDurability,
@@ -100,21 +104,41 @@ impl JobRecorder {
             .cloned();
         let nonce = Nonce(random::bits());
         Self {
-            store,
+            records,
             webhook,
-            outbox: None,
+            messages: None,
             fence: Fence { attempt, nonce },
             began_at: None,
             durability,
             is_uncommitted: false,
             caller,
+            fails_refused: false,
             closing,
         }
     }
 
-    /// Adds the outbox, for the terminal message.
-    pub(crate) fn with_outbox(self, outbox: Option<Arc<Outbox>>) -> Self {
-        Self { outbox, ..self }
+    /// The recorder of a job that is leased already. Its end is retried without limit, also while the
+    /// process shuts down: the result exists nowhere else.
+    pub(crate) fn leased(
+        records: Arc<dyn JobRecords>,
+        webhook: Option<&Arc<Webhook>>,
+        fence: Fence,
+        began_at: Timestamp,
+    ) -> Self {
+        let never = CancellationToken::new();
+        let durability = LeaseDurability::Machine;
+        let recorder = Self::new(records, webhook, 0, durability, Caller::Detached, never);
+        Self {
+            fence,
+            began_at: Some(began_at),
+            fails_refused: true,
+            ..recorder
+        }
+    }
+
+    /// Adds what creates the terminal message.
+    pub(crate) fn with_messages(self, messages: Option<MessageFactory>) -> Self {
+        Self { messages, ..self }
     }
 
     /// Cancelled when a waiting job is left to the next server process; `None` when a client waits for
@@ -138,7 +162,7 @@ impl JobRecorder {
         }
         loop {
             match self
-                .store
+                .records
                 .lease(self.request(job, at, self.durability))
                 .await
             {
@@ -175,10 +199,10 @@ impl JobRecorder {
             after_attempt: self.fence.attempt - 1,
             ..self.request(job, began_at, LeaseDurability::Machine)
         };
-        let store = Arc::clone(&self.store);
+        let records = Arc::clone(&self.records);
         Some(Box::pin(async move {
             let id = request.id.clone();
-            if let Err(error) = store.lease(request).await {
+            if let Err(error) = records.lease(request).await {
                 tracing::warn!(job = %id, error = %chain(&error), "failed to commit lease of job");
             }
         }))
@@ -203,7 +227,7 @@ impl JobRecorder {
         end: JobEnd,
         on_error: OnStoreError,
     ) -> Result<FinishResult, StoreError> {
-        let (mut end, mut tries_while_closing) = (end, 0);
+        let (mut end, mut tries_while_closing, mut is_replaced) = (end, 0, false);
         let mut finish = self.finish_request(job, &end);
         planted!(
             ForgottenCancel,
@@ -212,7 +236,7 @@ impl JobRecorder {
             }
         );
         loop {
-            match self.store.finish(finish.clone()).await {
+            match self.records.finish(finish.clone()).await {
                 Ok(FinishOutcome::Committed | FinishOutcome::AlreadyCommitted) => {
                     return Ok(FinishResult::Committed(end, finish.message));
                 }
@@ -220,6 +244,13 @@ impl JobRecorder {
                 Ok(FinishOutcome::CancelRequested) => {
                     end = end.into_canceled();
                     finish = self.finish_request(job, &end);
+                    continue;
+                }
+                Err(StoreError::Invalid(reason)) if self.fails_refused && !is_replaced => {
+                    tracing::error!(job = %job.id(), reason, "the result of the job was refused, the job fails");
+                    is_replaced = true;
+                    end = end.into_failed(format!("the result was not accepted: {reason}"));
+                    finish = self.finish_without_result(job, &end);
                     continue;
                 }
                 Err(error) if on_error == OnStoreError::Return => return Err(error),
@@ -238,12 +269,27 @@ impl JobRecorder {
     }
 
     fn finish_request(&self, job: &Job, end: &JobEnd) -> JobFinish {
-        let snapshot = job.snapshot_with(end);
-        let message = self
-            .webhook
-            .as_ref()
-            .zip(self.outbox.as_ref())
-            .map(|(webhook, outbox)| outbox.message(webhook, job, &snapshot));
+        self.finish_with(job, end, job.snapshot_with(end))
+    }
+
+    /// The end of a job whose output or logs were refused.
+    fn finish_without_result(&self, job: &Job, end: &JobEnd) -> JobFinish {
+        let snapshot = Snapshot {
+            output: None,
+            logs: String::new(),
+            ..job.snapshot_with(end)
+        };
+        self.finish_with(job, end, snapshot)
+    }
+
+    fn finish_with(&self, job: &Job, end: &JobEnd, snapshot: Snapshot) -> JobFinish {
+        let message =
+            self.webhook
+                .as_ref()
+                .zip(self.messages.as_ref())
+                .map(|(webhook, messages)| {
+                    messages.message(webhook, job, webhook.renderer.render(&snapshot))
+                });
         JobFinish {
             account: job.account().clone(),
             id: job.id().clone(),

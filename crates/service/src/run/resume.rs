@@ -200,6 +200,7 @@ impl JobService {
             on_error: OnStoreError::Return,
         })
         .await
+        .map(drop)
     }
 
     /// The webhook of a recorded job.

@@ -18,7 +18,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::deadlines::{Deadlines, StopReason};
-use super::finish::{EndedJob, TerminalWebhook};
+use super::finish::{EndedJob, RunOutcome, TerminalWebhook};
+use super::leased::LeasedParts;
 use super::recorder::{JobRecorder, LeaseDecision, OnStoreError};
 use super::started::{StartedRun, TrackerResult, abandon, next_event};
 use crate::files::OutputOwner;
@@ -68,6 +69,8 @@ pub(crate) struct Tracker {
     /// the run has ended.
     pub(crate) on_committed: Option<OnCommitted>,
     pub(crate) clock: RunClock,
+    /// What a job of another process runs with besides.
+    pub(crate) leased: Option<LeasedParts>,
 }
 
 /// Measures how long a job waits and how long the model runs it.
@@ -93,23 +96,33 @@ impl RunClock {
 }
 
 impl Tracker {
-    pub(crate) async fn run(mut self, admitted: Admitted) {
-        let terminal = match self.run_to_end(admitted).await {
+    pub(crate) async fn run(self, admitted: Admitted) {
+        self.run_to_outcome(admitted).await;
+    }
+
+    pub(crate) async fn run_to_outcome(mut self, admitted: Admitted) -> RunOutcome {
+        let abandoned = self.leased.as_ref().map(|leased| leased.abandon.clone());
+        let result = tokio::select! {
+            biased;
+            result = self.run_to_end(admitted) => result,
+            () = cancelled(abandoned) => TrackerResult::Left,
+        };
+        let terminal = match result {
             TrackerResult::Ended(terminal) if self.is_inserted().await => terminal,
             TrackerResult::Ended(_) | TrackerResult::Left => {
                 remove_scratch(self.work.scratch.clone()).await;
-                return self.service.shared().registry.forget(&self.job);
+                self.service.shared().registry.forget(&self.job);
+                return RunOutcome::Left;
             }
             TrackerResult::NotOurs => {
                 remove_scratch(self.work.scratch.clone()).await;
                 let unknown = TerminalState::Failed(ENDED_ELSEWHERE.to_owned());
-                let Some(end) = self.job.decide_end(unknown) else {
-                    return;
-                };
-                return self
-                    .service
-                    .publish_recorded_end(&self.job, self.claim, end)
-                    .await;
+                if let Some(end) = self.job.decide_end(unknown) {
+                    self.service
+                        .publish_recorded_end(&self.job, self.claim, end)
+                        .await;
+                }
+                return RunOutcome::ByAnother;
             }
         };
         // Settled first: from here on a cancel is no longer accepted.
@@ -126,7 +139,9 @@ impl Tracker {
         if self.scratch_used || has_owner || !succeeded {
             remove_scratch(self.work.scratch.clone()).await;
         }
-        let Some(end) = settled else { return };
+        let Some(end) = settled else {
+            return RunOutcome::ByAnother;
+        };
         let job = Arc::clone(&self.job);
         let ended = EndedJob {
             job: self.job,
@@ -136,7 +151,8 @@ impl Tracker {
             webhook: TerminalWebhook::Sender(self.webhook),
             on_error: OnStoreError::Retry,
         };
-        self.service
+        let outcome = self
+            .service
             .finish_job(ended)
             .await
             .expect("store errors are retried");
@@ -146,6 +162,7 @@ impl Tracker {
         {
             on_committed();
         }
+        outcome
     }
 
     /// Runs the job.
@@ -157,7 +174,8 @@ impl Tracker {
             .as_ref()
             .and_then(|recorder| recorder.leave_to_next_server());
         let (mut admitted, mut was_refused) = (admitted, false);
-        let waits = self.claim.is_some() || matches!(admitted, Admitted::Queued(_));
+        let is_queued = matches!(admitted, Admitted::Queued(_));
+        let waits = is_queued || self.claim.is_some() || self.leased.is_some();
         let admission = loop {
             let pending = match admitted {
                 Admitted::Now(admission) => {
@@ -171,11 +189,13 @@ impl Tracker {
             let result = tokio::select! {
                 biased;
                 stop = &mut stopped => return TrackerResult::Ended(stop.terminal()),
-                () = left_to_next_server(leave_at.clone()) => return TrackerResult::Left,
+                () = cancelled(leave_at.clone()) => return TrackerResult::Left,
                 result = pending => result,
             };
             admitted = match result {
                 Ok(admission) => Admitted::Now(admission),
+                // Another process may be able to run the job.
+                Err(_) if self.leased.is_some() => return TrackerResult::Left,
                 // No client waits: the job waits until the model works again, here or in the next process.
                 Err(_) if leave_at.is_some() && !was_refused => {
                     Admitted::Queued(self.readmission())
@@ -271,7 +291,7 @@ impl Tracker {
             biased;
             decision = recorder.lease(&self.job, began_at) => decision,
             stop = stopped => return Err(TrackerResult::Ended(stop.terminal())),
-            () = left_to_next_server(leave_at) => return Err(TrackerResult::Left),
+            () = cancelled(leave_at) => return Err(TrackerResult::Left),
         };
         match decision {
             LeaseDecision::Start(began_at) => Ok(began_at),
@@ -539,6 +559,10 @@ impl Tracker {
             account: self.job.account(),
             id: self.job.id(),
             policy: self.job.policies().output_files,
+            uploads: self
+                .leased
+                .as_ref()
+                .and_then(|leased| leased.uploads.as_deref()),
         };
         let files = &self.service.shared().deps.files;
         files.publish(value, owner, &self.work.scratch).await
@@ -556,10 +580,10 @@ fn has_files(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Succeeded { output: Some(value) } if !value.files.is_empty())
 }
 
-/// Waits until a waiting job is left to the next server process.
-async fn left_to_next_server(closing: Option<CancellationToken>) {
-    match closing {
-        Some(closing) => closing.cancelled().await,
+/// Waits until the token is cancelled; for ever without one.
+async fn cancelled(token: Option<CancellationToken>) {
+    match token {
+        Some(token) => token.cancelled().await,
         None => std::future::pending().await,
     }
 }

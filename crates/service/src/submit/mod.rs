@@ -23,7 +23,7 @@ use crate::run::deadlines::Deadlines;
 use crate::run::recorder::{Caller, JobRecorder};
 use crate::run::tracker::{RunClock, Tracker};
 use crate::waiting::claims::ClaimGuard;
-use crate::webhook::WebhookSender;
+use crate::webhook::{InterimTarget, WebhookSender};
 use prepare::{Placement, Preparation, replay_existing};
 
 pub(crate) use prepare::PreparedJob;
@@ -270,7 +270,8 @@ impl JobService {
             input_files: checked.files,
             destination,
             webhook: webhook.map(|webhook| {
-                WebhookSender::spawn(&self.model.senders, webhook, Arc::clone(&job))
+                let target = InterimTarget::Receiver;
+                WebhookSender::spawn(&self.model.senders, webhook, Arc::clone(&job), target)
             }),
             recorder,
             deadlines: Deadlines {
@@ -283,6 +284,7 @@ impl JobService {
             on_committed: None,
             clock: RunClock::default(),
             claim,
+            leased: None,
             job,
             service: self.clone(),
         }
@@ -305,7 +307,13 @@ impl JobService {
             caller,
             closing,
         )
-        .with_outbox(self.model.senders.outbox.clone())
+        .with_messages(
+            self.model
+                .senders
+                .outbox
+                .as_ref()
+                .map(|outbox| outbox.messages()),
+        )
     }
 }
 

@@ -3,11 +3,14 @@
 //! Each job with a webhook has one sender task, so its messages are sent in order and the status
 //! never goes backwards. Interim messages are sent once and may be lost; the terminal message is
 //! retried until the receiver accepts it or the retry window ends. That of a recorded job is in the
-//! outbox, whose schedule is in the store. [`DeliveryLog`] records the results.
+//! outbox, whose schedule is in the store. [`DeliveryLog`] records the results. A process without a
+//! store passes interim messages to [`InterimMessages`], and the terminal one on with the end of the job.
 
 mod backoff;
 mod delivery_log;
 mod in_flight;
+mod interim_messages;
+mod message_factory;
 mod outbox;
 mod outbox_poller;
 mod outgoing_message;
@@ -30,11 +33,13 @@ use tidegate_net::header::{HeaderMap, HeaderName, HeaderValue};
 use crate::{Snapshot, random};
 
 pub use delivery_log::{Attempt, DeliveryLog, DeliveryRecord, DeliveryState};
+pub use interim_messages::InterimMessages;
+pub(crate) use message_factory::MessageFactory;
 pub(crate) use outbox::Outbox;
 pub(crate) use outbox_poller::OutboxPoller;
 pub use replay::ReplayError;
 pub(crate) use retry_buffer::{RetryBuffer, RetryBufferLimits};
-pub(crate) use sender::{SenderDeps, WebhookSender};
+pub(crate) use sender::{InterimTarget, SenderDeps, WebhookSender};
 pub use signature::{SecretError, WebhookSecrets};
 
 /// The receiver of a job's webhooks and the contents of the messages.

@@ -15,7 +15,6 @@ use tidegate_core::outbox::{MessageClaim, MessageLimits, OutboxMessage, SendOutc
 use tidegate_core::policy::UpdatePolicy;
 use tidegate_core::store::{Store, StoreError};
 use tidegate_core::{JobId, chain, planted};
-use tidegate_net::host_of;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,9 +22,8 @@ use tokio_util::sync::CancellationToken;
 use super::in_flight::{InFlight, InFlightMessage};
 use super::outgoing_message::{OutgoingMessage, SendVerdict};
 use super::sender::SenderDeps;
-use super::{Webhook, WebhookRenderer, backoff, message_id};
-use crate::job::Job;
-use crate::{Snapshot, random};
+use super::{MessageFactory, Webhook, WebhookRenderer, backoff};
+use crate::random;
 
 /// How much may be sent at the same time.
 const IN_FLIGHT: MessageLimits = MessageLimits {
@@ -106,26 +104,11 @@ impl Outbox {
         known.get(model)?.upgrade()
     }
 
-    /// The terminal message of a job, with the job as it will be then. This process claims it: it
-    /// follows the interim messages, which only this process knows.
-    pub(crate) fn message(
-        &self,
-        webhook: &Webhook,
-        job: &Job,
-        snapshot: &Snapshot,
-    ) -> OutboxMessage {
-        let now = Timestamp::now();
-        OutboxMessage {
-            id: message_id(),
-            account: job.account().clone(),
-            job: job.id().clone(),
-            model: job.target().model.clone(),
-            receiver: host_of(&webhook.url),
-            hook: webhook.to_spec(),
-            body: webhook.renderer.render(snapshot),
-            created_at: now,
-            retry_until: now.checked_add(self.retry_for).ok(),
-            attempts: 0,
+    /// Creates the terminal messages of jobs. This process claims them: they follow the interim
+    /// messages, which only this process knows.
+    pub(crate) fn messages(&self) -> MessageFactory {
+        MessageFactory {
+            retry_for: self.retry_for,
             claim: Some(self.claim.clone()),
         }
     }

@@ -16,6 +16,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::delivery_log::DeliveryLog;
+use super::interim_messages::InterimMessages;
+use super::message_factory::MessageFactory;
 use super::outbox::{CommittedMessage, Outbox};
 use super::outgoing_message::{OutgoingMessage, SendVerdict};
 use super::retry::deliver_unrecorded;
@@ -54,9 +56,19 @@ pub(crate) struct SenderDeps {
     pub(crate) closing: CancellationToken,
 }
 
+/// Where the messages of a job go.
+#[derive(Clone)]
+pub(crate) enum InterimTarget {
+    /// To the receiver; the terminal message follows them.
+    Receiver,
+    /// To another process, which sends the terminal message, too.
+    Relay(MessageFactory, Arc<dyn InterimMessages>),
+}
+
 /// The tracker's handle of a sender task.
 pub(crate) struct WebhookSender {
     webhook: Arc<Webhook>,
+    sends_terminal: bool,
     outbox: Option<Arc<Outbox>>,
     to_task: mpsc::UnboundedSender<SenderMessage>,
     throttle: Duration,
@@ -71,17 +83,25 @@ enum SenderMessage {
 }
 
 impl WebhookSender {
-    pub(crate) fn spawn(deps: &Arc<SenderDeps>, webhook: Arc<Webhook>, job: Arc<Job>) -> Self {
+    pub(crate) fn spawn(
+        deps: &Arc<SenderDeps>,
+        webhook: Arc<Webhook>,
+        job: Arc<Job>,
+        target: InterimTarget,
+    ) -> Self {
         let (to_task, messages) = mpsc::unbounded_channel();
+        let sends_terminal = matches!(target, InterimTarget::Receiver);
         let task = SenderTask {
             deps: Arc::clone(deps),
             webhook: Arc::clone(&webhook),
             job,
+            target,
             messages,
         };
         deps.tasks.spawn(task.run());
         Self {
             webhook,
+            sends_terminal,
             outbox: deps.outbox.clone(),
             to_task,
             throttle: deps.throttle,
@@ -115,7 +135,7 @@ impl WebhookSender {
     }
 
     pub(crate) fn completed(self, message: Option<OutboxMessage>) {
-        if self.webhook.filter.includes(WebhookEvent::Completed) {
+        if self.sends_terminal && self.webhook.filter.includes(WebhookEvent::Completed) {
             let committed = self.outbox.as_ref().zip(message);
             let committed = committed.map(|(outbox, message)| outbox.committed(message));
             // The task runs until this handle is dropped, so it receives the message.
@@ -135,6 +155,7 @@ struct SenderTask {
     deps: Arc<SenderDeps>,
     webhook: Arc<Webhook>,
     job: Arc<Job>,
+    target: InterimTarget,
     messages: mpsc::UnboundedReceiver<SenderMessage>,
 }
 
@@ -196,6 +217,17 @@ impl SenderTask {
                 .renderer
                 .render(&self.job.snapshot_at(mark.outputs, mark.logs))
         });
+        if let InterimTarget::Relay(messages, interim) = &self.target {
+            let message = messages.message(&self.webhook, &self.job, body);
+            return tokio::select! {
+                is_wanted = interim.put(message) => match is_wanted {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                },
+                // The terminal message travels with the end.
+                () = self.job.ended() => ControlFlow::Break(()),
+            };
+        }
         let message = OutgoingMessage::new(&self.deps, &self.webhook, &self.job, event, body);
         let ended = async {
             self.job.ended().await;

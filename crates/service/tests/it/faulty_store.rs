@@ -13,8 +13,8 @@ use tidegate_core::outbox::{
 };
 use tidegate_core::record::{Completion, JobRecord, JobSpec, JobSummary};
 use tidegate_core::store::{
-    CancelRequestResult, FinishOutcome, Inserted, JobFilter, JobFinish, JobQuery, Page, Store,
-    StoreError,
+    CancelRequestResult, FinishOutcome, Inserted, JobFilter, JobFinish, JobQuery, JobRecords, Page,
+    Store, StoreError,
 };
 use tidegate_core::{Account, JobId, Status};
 use tidegate_store::{SqliteOptions, SqliteStore};
@@ -262,26 +262,7 @@ fn take_one(times: &AtomicUsize) -> bool {
 }
 
 #[async_trait]
-impl Store for FaultyStore {
-    async fn insert(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
-        self.before_insert().await?;
-        self.store.insert(spec).await
-    }
-
-    async fn replace(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
-        self.before_insert().await?;
-        self.store.replace(spec).await
-    }
-
-    async fn insert_leased(
-        &self,
-        spec: JobSpec,
-        lease: LeaseRequest,
-    ) -> Result<Inserted, StoreError> {
-        self.before_insert().await?;
-        self.store.insert_leased(spec, lease).await
-    }
-
+impl JobRecords for FaultyStore {
     async fn lease(&self, request: LeaseRequest) -> Result<LeaseResult, StoreError> {
         if take_one(&self.failing_leases) {
             self.failed_leases.fetch_add(1, Ordering::SeqCst);
@@ -291,17 +272,6 @@ impl Store for FaultyStore {
         match take_one(&self.lost_lease_answers) {
             true => Err(fault()),
             false => result,
-        }
-    }
-
-    async fn request_cancel(
-        &self,
-        account: &Account,
-        id: &JobId,
-    ) -> Result<CancelRequestResult, StoreError> {
-        match take_one(&self.failing_cancels) {
-            true => Err(fault()),
-            false => self.store.request_cancel(account, id).await,
         }
     }
 
@@ -325,6 +295,39 @@ impl Store for FaultyStore {
         match take_one(&self.lost_end_answers) {
             true => Err(fault()),
             false => outcome,
+        }
+    }
+}
+
+#[async_trait]
+impl Store for FaultyStore {
+    async fn insert(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
+        self.before_insert().await?;
+        self.store.insert(spec).await
+    }
+
+    async fn replace(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
+        self.before_insert().await?;
+        self.store.replace(spec).await
+    }
+
+    async fn insert_leased(
+        &self,
+        spec: JobSpec,
+        lease: LeaseRequest,
+    ) -> Result<Inserted, StoreError> {
+        self.before_insert().await?;
+        self.store.insert_leased(spec, lease).await
+    }
+
+    async fn request_cancel(
+        &self,
+        account: &Account,
+        id: &JobId,
+    ) -> Result<CancelRequestResult, StoreError> {
+        match take_one(&self.failing_cancels) {
+            true => Err(fault()),
+            false => self.store.request_cancel(account, id).await,
         }
     }
 

@@ -7,6 +7,7 @@ mod fake_model;
 mod faulty_store;
 mod job_insertion;
 mod job_limits;
+mod leased_runs;
 mod leases;
 mod loading;
 mod outbox;

@@ -11,7 +11,7 @@ use tidegate_core::outbox::{
 };
 use tidegate_core::policy::UpdatePolicy;
 use tidegate_core::record::WebhookSpec;
-use tidegate_core::store::Store;
+use tidegate_core::store::{JobRecords, Store};
 use tidegate_core::{Account, Event, JobId, Outcome};
 use tidegate_net::header::HeaderMap;
 use tidegate_net::{AllowedNetworks, Url};

@@ -13,8 +13,8 @@ use tidegate_core::outbox::{
 };
 use tidegate_core::record::{JobRecord, JobSpec, JobSummary};
 use tidegate_core::store::{
-    CancelRequestResult, Documents, FinishOutcome, Inserted, JobFilter, JobFinish, JobQuery, Page,
-    Store, StoreError,
+    CancelRequestResult, Documents, FinishOutcome, Inserted, JobFilter, JobFinish, JobQuery,
+    JobRecords, Page, Store, StoreError,
 };
 use tidegate_core::{Account, JobId, Status};
 
@@ -23,6 +23,31 @@ use super::{SqliteStore, documents, jobs, leases, list, outbox, outbox_take, sum
 
 /// Roughly how many bytes a change writes besides its payload.
 const OVERHEAD: usize = 512;
+
+#[async_trait]
+impl JobRecords for SqliteStore {
+    async fn lease(&self, request: LeaseRequest) -> Result<LeaseResult, StoreError> {
+        match request.durability {
+            LeaseDurability::Process => self.mark_lease(request).await,
+            LeaseDurability::Machine => self.commit_lease(request).await,
+        }
+    }
+
+    async fn finish(&self, finish: JobFinish) -> Result<FinishOutcome, StoreError> {
+        let (account, id) = (finish.account.clone(), finish.id.clone());
+        let outcome = self
+            .writer
+            .change(size(&finish), move |conn| jobs::finish(conn, &finish))
+            .await?;
+        if matches!(
+            outcome,
+            FinishOutcome::Committed | FinishOutcome::AlreadyCommitted
+        ) {
+            self.markers.remove(&account, &id);
+        }
+        Ok(outcome)
+    }
+}
 
 #[async_trait]
 impl Store for SqliteStore {
@@ -45,13 +70,6 @@ impl Store for SqliteStore {
         .await
     }
 
-    async fn lease(&self, request: LeaseRequest) -> Result<LeaseResult, StoreError> {
-        match request.durability {
-            LeaseDurability::Process => self.mark_lease(request).await,
-            LeaseDurability::Machine => self.commit_lease(request).await,
-        }
-    }
-
     async fn request_cancel(
         &self,
         account: &Account,
@@ -63,21 +81,6 @@ impl Store for SqliteStore {
                 jobs::request_cancel(conn, &account, &id)
             })
             .await
-    }
-
-    async fn finish(&self, finish: JobFinish) -> Result<FinishOutcome, StoreError> {
-        let (account, id) = (finish.account.clone(), finish.id.clone());
-        let outcome = self
-            .writer
-            .change(size(&finish), move |conn| jobs::finish(conn, &finish))
-            .await?;
-        if matches!(
-            outcome,
-            FinishOutcome::Committed | FinishOutcome::AlreadyCommitted
-        ) {
-            self.markers.remove(&account, &id);
-        }
-        Ok(outcome)
     }
 
     async fn get(&self, account: &Account, id: &JobId) -> Result<Option<JobRecord>, StoreError> {

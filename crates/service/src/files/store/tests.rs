@@ -5,7 +5,7 @@ use tidegate_core::JobKind;
 use tidegate_core::Status;
 use tidegate_core::lease::{Fence, Nonce};
 use tidegate_core::record::{Api, Completion, JobSpec, Target};
-use tidegate_core::store::{FinishOutcome, JobFinish};
+use tidegate_core::store::{FinishOutcome, JobFinish, JobRecords};
 use tidegate_store::{FolderBlobs, SqliteOptions, SqliteStore};
 
 use super::*;

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tidegate_core::chain;
 use tidegate_core::outbox::OutboxMessage;
-use tidegate_core::store::Store;
+use tidegate_core::store::{JobRecords, Store};
 
 use super::super::schema::{STEPS, migrate, migrate_by};
 use super::super::{SqliteOptions, SqliteStore, StoreOpenError};

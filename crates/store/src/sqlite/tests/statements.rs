@@ -1,7 +1,7 @@
 //! Query plans, pragmas and corrupt rows.
 
 use rusqlite::Connection;
-use tidegate_core::store::{Store, StoreError};
+use tidegate_core::store::{JobRecords, Store, StoreError};
 
 use super::super::list::{ANY_NEWER, ANY_OLDER, NEWER, OLDER};
 use super::super::outbox_take::{FIRST_RECEIVER, NEXT_RECEIVER, UNCLAIMED};

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::mpsc;
 
 use rusqlite::Connection;
-use tidegate_core::store::{FinishOutcome, Inserted, Store, StoreError};
+use tidegate_core::store::{FinishOutcome, Inserted, JobRecords, Store, StoreError};
 
 use super::super::SqliteStore;
 use super::super::error::DbError;
