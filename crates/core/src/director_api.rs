@@ -48,9 +48,25 @@ pub struct HeartbeatCall {
     pub leases: Vec<HeldLease>,
     /// The models that it serves.
     pub models: Vec<ModelOffer>,
+    /// The kind of jobs that it takes.
+    #[serde(default)]
+    pub job_kind: DirectorJobKind,
     /// Whether it takes no more jobs and ends when its jobs have ended.
     #[serde(default)]
     pub is_draining: bool,
+}
+
+/// The kind of jobs that a director takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DirectorJobKind {
+    /// Predictions.
+    #[default]
+    Prediction,
+    /// Trainings.
+    Training,
+    /// Procedures, which a model runs as predictions.
+    Procedure,
 }
 
 /// A model that a director serves.

@@ -1,0 +1,353 @@
+//! The calls of a director to the API, over HTTP.
+//!
+//! The operator names one or more processes of the API. A call goes to the one that replied last; when it
+//! does not reply, the others are tried in turn. Callers decide what is retried.
+
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tidegate_core::chain;
+use tidegate_core::director_api::{
+    FinishCall, FinishReply, HeartbeatCall, HeartbeatReply, LeaseCall, LeaseReply, LeaseToken,
+    PublishCall, PublishReply, RegisterCall, RegisterReply, ReleaseCall, UpdateCall, UpdateReply,
+    paths,
+};
+use tidegate_net::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use tidegate_net::{Client, HttpRequest, HttpResponse, Url, host_of};
+
+use crate::api_link::ApiLink;
+
+/// The longest time of one attempt of a small call.
+const CALL_LIMIT: Duration = Duration::from_secs(10);
+/// The longest time of one attempt of a call with a result, plus one second per MiB.
+const RESULT_LIMIT: Duration = Duration::from_secs(30);
+/// How much of an error message is shown.
+const MAX_MESSAGE: usize = 300;
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// There was no reply.
+    #[error("the API cannot be reached")]
+    Unreachable(#[source] tidegate_net::Error),
+    /// The process cannot handle the call now.
+    #[error("the API at `{host}` responded with status {status}: {message}")]
+    Unavailable {
+        /// The process.
+        host: String,
+        /// The status of its response.
+        status: u16,
+        /// The beginning of its response.
+        message: String,
+    },
+    /// The directors' token is wrong.
+    #[error(
+        "the API at `{host}` does not accept the directors' token; give the same token to `tidegate api` and `tidegate director`"
+    )]
+    Unauthorized {
+        /// The process.
+        host: String,
+    },
+    /// The URL is not that of an API process.
+    #[error("`{host}` does not accept directors; check that --api is the URL of `tidegate api`")]
+    NotAnApi {
+        /// The host of the URL.
+        host: String,
+    },
+    /// The call is not accepted, now or later.
+    #[error("the API at `{host}` refused the call with status {status}: {message}")]
+    Refused {
+        /// The process.
+        host: String,
+        /// The status of its response.
+        status: u16,
+        /// The beginning of its response.
+        message: String,
+    },
+    /// The response is not the expected JSON.
+    #[error("the response of the API at `{host}` cannot be read")]
+    Malformed {
+        /// The process.
+        host: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// The call cannot be written as JSON.
+    #[error("the call cannot be written as JSON")]
+    Unserializable(#[source] serde_json::Error),
+}
+
+impl ApiError {
+    /// Whether a retry cannot succeed.
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, Self::Refused { .. } | Self::Unserializable(_))
+    }
+}
+
+/// Makes the calls to the API.
+pub struct ApiClient {
+    net: Client,
+    urls: Vec<Url>,
+    authorization: HeaderValue,
+    /// The position of the URL that replied last.
+    current: AtomicUsize,
+    link: ApiLink,
+}
+
+impl ApiClient {
+    /// A client for the processes of the API at `urls`, of which there is at least one. `token` is the
+    /// directors' token.
+    pub fn new(net: Client, urls: Vec<Url>, token: &str) -> Result<Self, InvalidToken> {
+        let mut authorization =
+            HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| InvalidToken)?;
+        authorization.set_sensitive(true);
+        Ok(Self {
+            net,
+            urls,
+            authorization,
+            current: AtomicUsize::new(0),
+            link: ApiLink::default(),
+        })
+    }
+
+    /// The hosts of the API, for log lines.
+    pub fn hosts(&self) -> String {
+        let hosts: Vec<String> = self.urls.iter().map(host_of).collect();
+        hosts.join(", ")
+    }
+
+    /// The pause before a failed call is repeated.
+    pub(crate) fn pause(&self) -> Duration {
+        self.link.pause()
+    }
+
+    pub(crate) async fn heartbeat(
+        &self,
+        call: &HeartbeatCall,
+        limit: Duration,
+    ) -> Result<HeartbeatReply, ApiError> {
+        self.call(paths::HEARTBEAT, call, limit).await
+    }
+
+    pub(crate) async fn register(&self, call: &RegisterCall) -> Result<RegisterReply, ApiError> {
+        self.call(paths::MODELS, call, RESULT_LIMIT).await
+    }
+
+    pub(crate) async fn lease(&self, call: &LeaseCall) -> Result<LeaseReply, ApiError> {
+        self.call(paths::LEASE, call, CALL_LIMIT).await
+    }
+
+    pub(crate) async fn release(&self, call: &ReleaseCall) -> Result<(), ApiError> {
+        let _: serde::de::IgnoredAny = self.call(paths::RELEASE, call, CALL_LIMIT).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn update(&self, call: &UpdateCall) -> Result<UpdateReply, ApiError> {
+        let limit = limit_for(call.message.body.len());
+        self.call(paths::UPDATES, call, limit).await
+    }
+
+    pub(crate) async fn finish(&self, call: &FinishCall) -> Result<FinishReply, ApiError> {
+        let output = call.finish.completion.output.as_ref();
+        let message = call.finish.message.as_ref();
+        let size = output.map_or(0, Bytes::len)
+            + call.finish.completion.logs.len()
+            + message.map_or(0, |message| message.body.len());
+        self.call(paths::FINISH, call, limit_for(size)).await
+    }
+
+    pub(crate) async fn publish(&self, call: &PublishCall) -> Result<PublishReply, ApiError> {
+        self.call(paths::EVENTS, call, RESULT_LIMIT).await
+    }
+
+    /// Uploads an output file; returns its address.
+    pub(crate) async fn upload(
+        &self,
+        token: &LeaseToken,
+        name: &str,
+        mime: &str,
+        (file, size): (&File, u64),
+    ) -> Result<String, ApiError> {
+        let mut headers = HeaderMap::new();
+        let mime = HeaderValue::from_str(mime)
+            .unwrap_or(HeaderValue::from_static("application/octet-stream"));
+        headers.insert(CONTENT_TYPE, mime);
+        headers.insert(AUTHORIZATION, self.authorization.clone());
+        let mut index = self.current.load(Ordering::Relaxed);
+        for is_last in self.tries() {
+            let base = &self.urls[index];
+            let mut url = url_of(base, paths::FILES);
+            if let Ok(mut segments) = url.path_segments_mut() {
+                segments.push(&token.0).push(name);
+            }
+            let sent = self.net.upload(&url, headers.clone(), file, size).await;
+            let result = sent.map_err(|error| upload_error(base, error));
+            match self.settle(index, is_last, result) {
+                ControlFlow::Break(result) => return result,
+                ControlFlow::Continue(next) => index = next,
+            }
+        }
+        unreachable!("the last try is settled")
+    }
+
+    async fn call<R: DeserializeOwned>(
+        &self,
+        path: &str,
+        call: &impl Serialize,
+        limit: Duration,
+    ) -> Result<R, ApiError> {
+        let body = serde_json::to_vec(call).map_err(ApiError::Unserializable)?;
+        self.post(path, Bytes::from(body), limit).await
+    }
+
+    async fn post<R: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Bytes,
+        limit: Duration,
+    ) -> Result<R, ApiError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, self.authorization.clone());
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let mut index = self.current.load(Ordering::Relaxed);
+        for is_last in self.tries() {
+            let base = &self.urls[index];
+            let request = HttpRequest {
+                url: url_of(base, path),
+                headers: headers.clone(),
+                body: Some(body.clone()),
+                limit,
+            };
+            let response = self.net.send(request).await;
+            let result = response.map_err(ApiError::Unreachable);
+            let result = result.and_then(|response| read(base, response));
+            match self.settle(index, is_last, result) {
+                ControlFlow::Break(result) => return result,
+                ControlFlow::Continue(next) => index = next,
+            }
+        }
+        unreachable!("the last try is settled")
+    }
+
+    /// One try for each URL: whether it is the last.
+    fn tries(&self) -> impl Iterator<Item = bool> + use<> {
+        let count = self.urls.len();
+        (1..=count).map(move |number| number == count)
+    }
+
+    /// Decides after one try whether the call has ended, or which URL is next.
+    fn settle<R>(
+        &self,
+        index: usize,
+        is_last: bool,
+        result: Result<R, ApiError>,
+    ) -> ControlFlow<Result<R, ApiError>, usize> {
+        match result {
+            Err(error) if !error.is_permanent() => {
+                if !is_last {
+                    return ControlFlow::Continue((index + 1) % self.urls.len());
+                }
+                self.link.failed(&chain(&error).to_string());
+                ControlFlow::Break(Err(error))
+            }
+            result => {
+                self.current.store(index, Ordering::Relaxed);
+                self.link.replied(&host_of(&self.urls[index]));
+                ControlFlow::Break(result)
+            }
+        }
+    }
+}
+
+/// The directors' token has characters that a header cannot have.
+#[derive(Debug, thiserror::Error)]
+#[error("the directors' token has characters that an HTTP header cannot have")]
+pub struct InvalidToken;
+
+/// The limit of a call with this many bytes.
+fn limit_for(bytes: usize) -> Duration {
+    RESULT_LIMIT + Duration::from_secs(bytes as u64 >> 20)
+}
+
+/// A path below the URL of the API.
+fn url_of(base: &Url, path: &str) -> Url {
+    let mut url = base.clone();
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments
+            .pop_if_empty()
+            .extend(path.trim_start_matches('/').split('/'));
+    }
+    url
+}
+
+fn read<R: DeserializeOwned>(base: &Url, response: HttpResponse) -> Result<R, ApiError> {
+    let HttpResponse { status, body, .. } = response;
+    if (200..300).contains(&status) {
+        // A reply without content is `null`.
+        let json: &[u8] = if body.is_empty() { b"null" } else { &body };
+        return serde_json::from_slice(json).map_err(|source| ApiError::Malformed {
+            host: host_of(base),
+            source,
+        });
+    }
+    Err(status_error(base, status, &body))
+}
+
+fn upload_error(base: &Url, error: tidegate_net::Error) -> ApiError {
+    match error {
+        tidegate_net::Error::Status { status, .. } => status_error(base, status.as_u16(), b""),
+        error => ApiError::Unreachable(error),
+    }
+}
+
+fn status_error(base: &Url, status: u16, body: &[u8]) -> ApiError {
+    let host = host_of(base);
+    let message = String::from_utf8_lossy(body);
+    let message = message.trim().chars().take(MAX_MESSAGE).collect();
+    match status {
+        401 => ApiError::Unauthorized { host },
+        404 | 405 => ApiError::NotAnApi { host },
+        408 | 425 | 429 | 500.. => ApiError::Unavailable {
+            host,
+            status,
+            message,
+        },
+        _ => ApiError::Refused {
+            host,
+            status,
+            message,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_below_the_url_of_the_api() {
+        for (base, expected) in [
+            ("http://api:5000", "http://api:5000/director/v1/lease"),
+            ("http://api:5000/", "http://api:5000/director/v1/lease"),
+            ("https://x/tide/", "https://x/tide/director/v1/lease"),
+        ] {
+            let url = url_of(&Url::parse(base).unwrap(), paths::LEASE);
+            assert_eq!(url.as_str(), expected);
+        }
+    }
+
+    #[test]
+    fn only_refused_calls_are_not_retried() {
+        let base = Url::parse("http://api:5000").unwrap();
+        let permanent: Vec<u16> = [400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 503]
+            .into_iter()
+            .filter(|status| status_error(&base, *status, b"").is_permanent())
+            .collect();
+        assert_eq!(permanent, [400, 403, 409, 413, 422]);
+    }
+}

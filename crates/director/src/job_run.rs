@@ -1,0 +1,188 @@
+//! One message: lease its job, run it, report the end, acknowledge the message.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::chain;
+use tidegate_core::director_api::{LeaseCall, LeaseReply, LeaseToken, LeasedJob, ReleaseCall};
+use tidegate_core::lease::Nonce;
+use tidegate_core::leases::{HeldLease, JobRef};
+use tidegate_core::port::Admitted;
+use tidegate_core::queue::Claim;
+use tidegate_service::{LeasedRun, RunOutcome, ServedVersion};
+use tokio_util::sync::CancellationToken;
+
+use crate::api_link::random_bits;
+use crate::capacity::{Capacity, Place};
+use crate::claims::HeldClaim;
+use crate::director::{DirectorError, Inner};
+use crate::held_leases::{AbandonCause, LeaseGuard};
+use crate::job_ports::LeasedJobPorts;
+use crate::live_events::EventPublisher;
+
+/// A message that was taken, and where its job runs.
+pub(crate) struct TakenMessage {
+    pub(crate) claim: Claim,
+    pub(crate) place: Place,
+    pub(crate) capacity: Arc<Capacity>,
+    pub(crate) version: Arc<ServedVersion>,
+}
+
+impl Inner {
+    /// Runs the job of a message to its end.
+    pub(crate) async fn run_message(self: Arc<Self>, message: TakenMessage) {
+        let TakenMessage {
+            claim,
+            place,
+            capacity,
+            version,
+        } = message;
+        let claim = self.claims.hold(claim);
+        let entry = &claim.claim.entry;
+        let job = JobRef {
+            account: entry.account.clone(),
+            id: entry.id.clone(),
+        };
+        match self.lease(job.clone(), &claim).await {
+            Some(LeaseReply::Granted(leased)) => {
+                let lease = HeldLease {
+                    job,
+                    fence: leased.fence,
+                };
+                let guard = self.leases.hold(lease, leased.spec.kind);
+                match capacity.admit(place) {
+                    Ok(admitted) => {
+                        self.run_leased(*leased, guard, claim, &version, admitted)
+                            .await;
+                    }
+                    Err(refusal) => {
+                        tracing::warn!(job = %leased.spec.id, %refusal, "released job: the model does not accept it");
+                        self.give_back(guard.lease(), leased.token, claim).await;
+                    }
+                }
+            }
+            Some(LeaseReply::Over) => {
+                drop(place);
+                claim.ack().await;
+            }
+            // The message is left: the upkeep of the queue removes it when the job is over.
+            Some(LeaseReply::HeldByAnother) => {
+                tracing::debug!(job = %job.id, "left message: another director has the job");
+            }
+            Some(LeaseReply::Superseded) => self.fail(DirectorError::Superseded {
+                name: self.holder.name.clone(),
+            }),
+            None => {}
+        }
+    }
+
+    /// Asks for the lease until the API replies. If a reply is lost, the lease may be granted, so the same
+    /// request is repeated for as long as it takes.
+    async fn lease(&self, job: JobRef, claim: &HeldClaim) -> Option<LeaseReply> {
+        let call = LeaseCall {
+            holder: self.holder.clone(),
+            job,
+            nonce: Nonce(random_bits()),
+        };
+        loop {
+            match self.api.lease(&call).await {
+                Ok(reply) => return Some(reply),
+                Err(error) if error.is_permanent() => {
+                    tracing::error!(job = %call.job.id, error = %chain(&error), "failed to lease job");
+                    return None;
+                }
+                Err(_) => {
+                    if self.is_isolated() {
+                        claim.stop_renewing();
+                    }
+                    tokio::time::sleep(self.api.pause()).await;
+                }
+            }
+        }
+    }
+
+    async fn run_leased(
+        self: &Arc<Self>,
+        leased: LeasedJob,
+        guard: LeaseGuard,
+        claim: HeldClaim,
+        version: &ServedVersion,
+        admitted: Admitted,
+    ) {
+        let LeasedJob {
+            spec,
+            fence,
+            began_at,
+            remaining_ms,
+            token,
+        } = leased;
+        let ports = Arc::new(LeasedJobPorts {
+            api: Arc::clone(&self.api),
+            lease: guard.lease(),
+            token: token.clone(),
+        });
+        let (job, run) = version.jobs.run_leased(LeasedRun {
+            spec,
+            fence,
+            began_at,
+            remaining: remaining_ms.map(Duration::from_millis),
+            admitted,
+            records: Arc::clone(&ports) as _,
+            interim: Arc::clone(&ports) as _,
+            uploads: Some(ports),
+            abandon: guard.abandoned().clone(),
+        });
+        let publisher = EventPublisher {
+            api: Arc::clone(&self.api),
+            job_ref: guard.lease().job,
+            token: token.clone(),
+            attempt: fence.attempt,
+            job: Arc::clone(&job),
+            service: version.jobs.clone(),
+        };
+        let is_over = CancellationToken::new();
+        self.tasks.spawn(publisher.run(is_over.clone()));
+        let outcome = run.await;
+        is_over.cancel();
+        match outcome {
+            RunOutcome::Committed => claim.ack().await,
+            RunOutcome::ByAnother => {
+                tracing::warn!(job = %job.id(), "dropped result: the lease of the job was lost");
+            }
+            RunOutcome::Left => match guard.abandon_cause() {
+                Some(AbandonCause::Lost) => {
+                    tracing::warn!(job = %job.id(), "stopped job: its lease was lost");
+                }
+                Some(AbandonCause::Isolated) => {
+                    claim.stop_renewing();
+                    self.release(guard.lease(), token).await;
+                }
+                Some(AbandonCause::Stopping) | None => {
+                    self.give_back(guard.lease(), token, claim).await;
+                }
+            },
+        }
+    }
+
+    /// Lets another director run a job at once.
+    async fn give_back(&self, lease: HeldLease, token: LeaseToken, claim: HeldClaim) {
+        self.release(lease, token).await;
+        claim.put_back().await;
+    }
+
+    /// Gives a lease back: the attempt does not count. Repeated until the API replies, because the lease
+    /// lives as long as this director.
+    async fn release(&self, lease: HeldLease, token: LeaseToken) {
+        let call = ReleaseCall { lease, token };
+        loop {
+            match self.api.release(&call).await {
+                Ok(()) => return,
+                Err(error) if error.is_permanent() => {
+                    tracing::warn!(job = %call.lease.job.id, error = %chain(&error), "failed to release job");
+                    return;
+                }
+                Err(_) => tokio::time::sleep(self.api.pause()).await,
+            }
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! A director: runs the jobs of a cluster on the models of one machine.
+//!
+//! It takes a message from the queue, leases its job from the API, runs it with the tracker of
+//! `tidegate-service` on an executor of this process, and reports the end to the API; then it acknowledges
+//! the message. It has no store: [`ApiClient`] makes the calls of `tidegate_core::director_api`.
+//!
+//! [`Director`] owns the loops: `heartbeat` keeps the leases alive and learns of cancels, `version_loop`
+//! takes the messages of one version, `job_run` runs one of them, `claims` keeps the messages.
+
+mod api_client;
+mod api_link;
+mod capacity;
+mod claims;
+mod director;
+mod heartbeat;
+mod held_leases;
+mod job_ports;
+mod job_run;
+mod live_events;
+mod offers;
+mod version_loop;
+
+pub use api_client::{ApiClient, ApiError, InvalidToken};
+pub use director::{Config, Director, DirectorDeps, DirectorError, LoadTiming, OnIsolated};

@@ -1,0 +1,141 @@
+//! The loop of one version: waits for a free place, takes one message from the queues of the version, and
+//! starts its job.
+//!
+//! All queues of the version are read at the same time, so that a message of any of them starts at once. If
+//! a second read gets a message while no place is free, that message is put back.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tidegate_core::port::BoxFuture;
+use tidegate_core::queue::{Claim, QueueName};
+use tidegate_service::ServedVersion;
+
+use crate::capacity::{Capacity, Place};
+use crate::director::Inner;
+use crate::job_run::TakenMessage;
+
+/// How long one read waits for a message.
+const BLOCK: Duration = Duration::from_secs(1);
+/// The pause after the queue could not be read.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Takes the messages of one version.
+pub(crate) struct VersionLoop {
+    director: Arc<Inner>,
+    version: Arc<ServedVersion>,
+    capacity: Arc<Capacity>,
+    /// The right to take the next message.
+    place: Option<Place>,
+    /// The reads in progress. They are not interrupted: a message that a read has just taken would have no
+    /// owner.
+    reads: FuturesUnordered<BoxFuture<(QueueName, Option<Claim>)>>,
+    reading: HashSet<QueueName>,
+}
+
+impl VersionLoop {
+    pub(crate) fn new(director: Arc<Inner>, version: Arc<ServedVersion>) -> Self {
+        let loading = director.config.loading;
+        Self {
+            capacity: Arc::new(Capacity::new(version.executor(), loading)),
+            director,
+            version,
+            place: None,
+            reads: FuturesUnordered::new(),
+            reading: HashSet::new(),
+        }
+    }
+
+    /// Runs until the director drains.
+    pub(crate) async fn run(mut self) {
+        let (director, capacity) = (Arc::clone(&self.director), Arc::clone(&self.capacity));
+        while !director.draining.is_cancelled() {
+            if self.place.is_some() {
+                self.start_reads();
+            }
+            let is_idle = self.place.is_some() && self.reads.is_empty();
+            tokio::select! {
+                biased;
+                () = director.draining.cancelled() => {}
+                Some((queue, claim)) = self.reads.next(), if !self.reads.is_empty() => {
+                    self.reading.remove(&queue);
+                    if let Some(claim) = claim {
+                        self.start_job(claim).await;
+                    }
+                }
+                place = capacity.place(), if self.place.is_none() => self.place = Some(place),
+                () = has_queues(&director, &self.version), if is_idle => {}
+            }
+        }
+        while let Some((_, claim)) = self.reads.next().await {
+            if let Some(claim) = claim {
+                director.claims.hold(claim).put_back().await;
+            }
+        }
+    }
+
+    /// Reads the queues that are not being read.
+    fn start_reads(&mut self) {
+        for queue in queues_now(&self.director, &self.version) {
+            if self.reading.insert(queue.clone()) {
+                self.reads
+                    .push(Box::pin(read(Arc::clone(&self.director), queue)));
+            }
+        }
+    }
+
+    /// Starts the job of a message, if there is a place for it.
+    async fn start_job(&mut self, claim: Claim) {
+        let Some(place) = self.place.take().or_else(|| self.capacity.try_place()) else {
+            return self.director.claims.hold(claim).put_back().await;
+        };
+        let message = TakenMessage {
+            claim,
+            place,
+            capacity: Arc::clone(&self.capacity),
+            version: Arc::clone(&self.version),
+        };
+        let director = Arc::clone(&self.director);
+        self.director.tasks.spawn(director.run_message(message));
+    }
+}
+
+/// Takes a message from a queue, if there is one within [`BLOCK`].
+async fn read(director: Arc<Inner>, queue: QueueName) -> (QueueName, Option<Claim>) {
+    match director.queue.take(&queue, &director.consumer, BLOCK).await {
+        Ok(claim) => {
+            director.queue_replied();
+            (queue, claim)
+        }
+        Err(error) => {
+            director.queue_failed(&error);
+            tokio::time::sleep(RETRY_AFTER).await;
+            (queue, None)
+        }
+    }
+}
+
+/// The queues that may be read now: none while the API cannot be reached, because nothing could be leased.
+fn queues_now(director: &Inner, version: &ServedVersion) -> Vec<QueueName> {
+    if !*director.connected.borrow() {
+        return Vec::new();
+    }
+    let assigned = director.assigned.borrow();
+    assigned.get(version.id()).cloned().unwrap_or_default()
+}
+
+/// Waits until there are queues that may be read.
+async fn has_queues(director: &Inner, version: &ServedVersion) {
+    let mut connected = director.connected.subscribe();
+    let mut assigned = director.assigned.subscribe();
+    while queues_now(director, version).is_empty() {
+        // The director has the senders, so neither wait fails.
+        tokio::select! {
+            changed = connected.changed() => changed.ok(),
+            changed = assigned.changed() => changed.ok(),
+        };
+    }
+}

@@ -1,0 +1,11 @@
+//! Tests of a director with a fake API, a queue in memory, and a fake model that the test controls.
+
+mod draining;
+mod fake_api;
+mod fake_model;
+mod faults;
+mod harness;
+mod live_events;
+mod models;
+mod outputs;
+mod running;

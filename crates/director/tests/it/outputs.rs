@@ -1,0 +1,65 @@
+//! Webhook messages and output files, which go to the API.
+
+use bytes::Bytes;
+use tidegate_core::{Event, Outcome, OutputFile, OutputFileKind, OutputValue};
+
+use crate::fake_model::value;
+use crate::harness::{Harness, Options, eventually, spec, with_hook};
+
+#[tokio::test]
+async fn interim_webhooks_are_updates_and_the_last_one_travels_with_the_end() {
+    let harness = Harness::start(Options::default()).await;
+    let hooked = with_hook(spec("a"), &["start", "output", "completed"]);
+    let id = harness.add_spec(hooked).await;
+    let run = harness.model.started().await;
+    eventually(|| harness.api.calls().updates.len() == 1).await;
+    run.send(Event::Output(value("1")));
+    eventually(|| harness.api.calls().updates.len() == 2).await;
+    run.succeed("2");
+    harness.wait_for_messages((0, 0)).await;
+    let update = &harness.api.calls().updates[0];
+    assert_eq!(update.lease.job.id, id);
+    assert_eq!(update.token.0, "lease-a");
+    assert_eq!(update.message.body, "\"Processing\"");
+    let message = harness.api.end(&id).unwrap().message.unwrap();
+    assert_eq!(message.body, "\"Succeeded\"");
+    assert_eq!(message.hook.url, "http://receiver.example/hook");
+    assert_eq!(message.claim, None, "any API process sends it");
+}
+
+#[tokio::test]
+async fn output_files_are_uploaded_before_the_end() {
+    let harness = Harness::start(Options::default()).await;
+    let path = std::env::temp_dir().join(format!("tidegate-director-{}.txt", std::process::id()));
+    std::fs::write(&path, "content").unwrap();
+    let id = harness.add("a").await;
+    let run = harness.model.started().await;
+    harness.api.set_down(true);
+    let file = OutputFile {
+        path: path.clone(),
+        mime_type: Some("text/plain".to_owned()),
+        offset: 0,
+        kind: OutputFileKind::User,
+    };
+    run.send(Event::Ended(Outcome::Succeeded {
+        output: Some(OutputValue {
+            json: Bytes::from_static(b"\"\""),
+            files: vec![file],
+        }),
+    }));
+    eventually(|| harness.api.failed_uploads() > 0).await;
+    harness.api.set_down(false);
+    harness.wait_for_messages((0, 0)).await;
+    std::fs::remove_file(&path).unwrap();
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let files = harness.api.calls().files;
+    assert_eq!(files.len(), 1);
+    let (token, uploaded, mime, content) = &files[0];
+    assert_eq!((token.as_str(), uploaded.as_str()), ("lease-a", name));
+    assert_eq!(
+        (mime.as_str(), &content[..]),
+        ("text/plain", &b"content"[..])
+    );
+    let output = harness.api.end(&id).unwrap().completion.output.unwrap();
+    assert_eq!(output, format!("\"tidegate-file:{name}\""));
+}
