@@ -6,42 +6,23 @@
 //! entry holds it as long as it renews the claim, and acknowledges the entry when it is done. An
 //! entry whose claim is no longer renewed is given to another consumer.
 
+mod name;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use crate::{Account, JobId};
+pub use self::name::{QueueKind, QueueName};
+use crate::record::Target;
+use crate::{Account, JobId, JobKind};
 
 /// A failed operation of a queue. A later attempt may succeed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the queue is unavailable: {0}")]
 pub struct QueueError(pub String);
-
-/// The name of a queue. Each version of a model has its own. Cheap to clone.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct QueueName(Arc<str>);
-
-impl QueueName {
-    /// The queue with this name.
-    pub fn new(name: &str) -> Self {
-        Self(name.into())
-    }
-
-    /// The name as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for QueueName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// The order between the jobs of one account.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,6 +58,29 @@ pub struct QueueEntry {
     pub priority: Priority,
     /// When the job expires.
     pub deadline: Option<Timestamp>,
+    /// What other processes need to know of the job before they read the store. A queue in memory does
+    /// not keep it.
+    pub details: Option<Arc<EntryDetails>>,
+}
+
+/// What the message of a job says besides its id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryDetails {
+    /// The function of the model that the job calls.
+    pub kind: JobKind,
+    /// The model and version that the job is for.
+    pub target: Arc<Target>,
+    /// The URL to which the process that runs the job publishes its output.
+    pub stream_publish_url: Option<String>,
+}
+
+/// Where a queue keeps an entry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct EntryPlace {
+    /// The stream, which is one shard of the queue.
+    pub stream: Arc<str>,
+    /// The message in the stream.
+    pub message: Arc<str>,
 }
 
 /// An entry that a consumer has taken.
@@ -86,25 +90,64 @@ pub struct Claim {
     pub queue: QueueName,
     /// The entry that was taken.
     pub entry: QueueEntry,
+    /// The shard of the queue that the entry was taken from.
+    pub stream: Arc<str>,
+    /// Whether the entry before this one came from another shard: a process that swaps weights may have
+    /// to swap them.
+    pub moved: bool,
+    /// How often the entry was handed out, this time included. A delivery that its consumer put back does
+    /// not count.
+    pub deliveries: u32,
     /// Opaque to callers. Each claim of an entry has a different ticket, so that operations with an
     /// older claim have no effect.
     pub ticket: String,
 }
 
-/// The name under which a process takes entries, different for each process. Cheap to clone.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Consumer(Arc<str>);
+/// How an entry is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TakeOptions {
+    /// How long to wait for an entry.
+    pub timeout: Duration,
+    /// Whether entries of the shard that the last entry came from are taken first.
+    pub prefer_same_stream: bool,
+}
 
-impl Consumer {
-    /// The consumer with this name.
-    pub fn new(name: &str) -> Self {
-        Self(name.into())
+impl TakeOptions {
+    /// Takes an entry of any shard; waits for it up to `timeout`.
+    pub fn within(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            prefer_same_stream: false,
+        }
     }
+}
 
-    /// The name as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+/// An entry that upkeep has found, waiting or claimed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoundEntry {
+    /// The queue of the entry.
+    pub queue: QueueName,
+    /// The entry.
+    pub entry: QueueEntry,
+    /// Opaque to callers: where the entry is.
+    pub ticket: String,
+}
+
+/// An entry that no consumer gets any more, because it cannot be read or was handed out too often.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeadLetter {
+    /// Identifies the dead letter.
+    pub id: String,
+    /// The queue that the entry was in.
+    pub queue: QueueName,
+    /// The entry, if it can be read.
+    pub entry: Option<QueueEntry>,
+    /// Why the entry is not handed out.
+    pub reason: String,
+    /// When it was removed from its queue.
+    pub at: Timestamp,
+    /// The beginning of the message, as text.
+    pub data: String,
 }
 
 /// The number of entries in a queue.
@@ -118,14 +161,22 @@ pub struct QueueDepth {
 
 /// The queues in which jobs wait.
 ///
-/// Accounts take turns, so that a thousand jobs of one account do not delay the jobs of another.
-/// Jobs of one account with the same priority are handed out in the order in which they were
-/// pushed. All methods may be called concurrently, and their futures may be dropped.
+/// The jobs of one account that wait in one queue are handed out in the order in which they were
+/// pushed, and a thousand jobs of one account do not delay all jobs of another. The queue in memory
+/// promises more: accounts take turns, and jobs with a low priority come last. All methods may be called
+/// concurrently, and their futures may be dropped.
+///
+/// A queue is opened under the name of a consumer, one per process, which takes the entries.
 #[async_trait]
 pub trait Queue: Send + Sync {
     /// Adds a job behind the other jobs of its account. A job that already waits keeps its
-    /// position; a job that is claimed waits again when its claim ends.
-    async fn push(&self, queue: &QueueName, entry: QueueEntry) -> Result<(), QueueError>;
+    /// position; a job that is claimed waits again when its claim ends. Returns where the entry is, if
+    /// other processes can see it there.
+    async fn push(
+        &self,
+        queue: &QueueName,
+        entry: QueueEntry,
+    ) -> Result<Option<EntryPlace>, QueueError>;
 
     /// Waits until more than `more_than` entries wait in a queue, and returns their number. Other
     /// consumers may take them before the caller does.
@@ -135,23 +186,23 @@ pub trait Queue: Send + Sync {
         more_than: usize,
     ) -> Result<usize, QueueError>;
 
-    /// Takes the next entry of a queue; waits up to `timeout` for one, then returns `None`.
+    /// Takes the next entry of a queue, or returns `None` at the timeout.
     async fn take(
         &self,
         queue: &QueueName,
-        consumer: &Consumer,
-        timeout: Duration,
+        options: TakeOptions,
     ) -> Result<Option<Claim>, QueueError>;
 
-    /// Renews claims whose jobs are still in progress. Claims that another consumer holds now are
-    /// ignored.
-    async fn renew(&self, claims: &[Claim]) -> Result<(), QueueError>;
+    /// Renews claims whose jobs are still in progress. Returns those that are lost: another consumer
+    /// has the entry, or it was removed.
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Claim>, QueueError>;
 
     /// Removes a claimed entry, because its job has ended or must not run. Returns whether the
     /// claim still held the entry.
     async fn ack(&self, claim: &Claim) -> Result<bool, QueueError>;
 
-    /// Returns a claimed entry to its former position, because its job cannot run now.
+    /// Returns a claimed entry to its former position, because its job cannot run now. This delivery
+    /// does not count, unless the claim came from [`Queue::lost`].
     async fn put_back(&self, claim: &Claim) -> Result<(), QueueError>;
 
     /// Removes the entry of a job that ended while it waited, so that no consumer gets it.
@@ -162,50 +213,84 @@ pub trait Queue: Send + Sync {
         id: &JobId,
     ) -> Result<(), QueueError>;
 
-    /// The entries whose deadline has passed, waiting or claimed. Each is returned once; those that
-    /// wait are removed.
-    async fn overdue(&self, now: Timestamp) -> Result<Vec<(QueueName, QueueEntry)>, QueueError>;
+    /// Entries whose deadline has passed, waiting or claimed, at most `limit`. They are returned again
+    /// until they are settled.
+    async fn overdue(&self, limit: usize) -> Result<Vec<FoundEntry>, QueueError>;
+
+    /// Records that the job of an overdue entry was ended. An entry that waits is removed; a claim on
+    /// it stays valid.
+    async fn settle(&self, overdue: &FoundEntry) -> Result<(), QueueError>;
 
     /// The time of the next deadline, if it is known.
     async fn next_deadline(&self) -> Result<Option<Timestamp>, QueueError>;
 
-    /// Claims that were not renewed for `idle`, at most `limit`. They are transferred to
-    /// `consumer`.
-    async fn lost(
-        &self,
-        consumer: &Consumer,
-        idle: Duration,
-        limit: usize,
-    ) -> Result<Vec<Claim>, QueueError>;
+    /// Claims that were not renewed for `idle`, at most `limit`. They are transferred to the upkeep of
+    /// this process.
+    async fn lost(&self, idle: Duration, limit: usize) -> Result<Vec<Claim>, QueueError>;
 
     /// Frees what is left of removed entries; returns the number of these entries.
     async fn collect(&self) -> Result<usize, QueueError>;
 
-    /// Entries that were pushed before `before`, waiting or claimed, at most `limit`, oldest first.
-    async fn old(
-        &self,
-        before: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<(QueueName, QueueEntry)>, QueueError>;
+    /// Entries that were pushed at least `age` ago, waiting or claimed, at most `limit`, oldest first.
+    async fn old(&self, age: Duration, limit: usize) -> Result<Vec<FoundEntry>, QueueError>;
+
+    /// Removes old entries, waiting or claimed; returns their number.
+    async fn remove_old(&self, old: &[FoundEntry]) -> Result<usize, QueueError>;
 
     /// The number of entries in a queue.
     async fn depth(&self, queue: &QueueName) -> Result<QueueDepth, QueueError>;
+
+    /// The queues that have or had entries.
+    async fn queues(&self) -> Result<Vec<QueueName>, QueueError>;
+
+    /// Moves a claimed entry to the dead letters. Returns whether the claim still held the entry.
+    async fn bury(&self, claim: &Claim, reason: &str) -> Result<bool, QueueError>;
+
+    /// Dead letters after the one with the id `after`, oldest first, at most `limit`.
+    async fn dead_letters(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<DeadLetter>, QueueError>;
+
+    /// Pushes the entry of a dead letter again. Returns whether there is one that can be read.
+    async fn replay_dead_letter(&self, id: &str) -> Result<bool, QueueError>;
+
+    /// Drops a dead letter. Returns whether there was one.
+    async fn drop_dead_letter(&self, id: &str) -> Result<bool, QueueError>;
+
+    /// Forgets consumers that have taken nothing for `age` and hold no entry; returns their number.
+    async fn remove_stale_consumers(&self, age: Duration) -> Result<usize, QueueError>;
+
+    /// A text that changes when the queue may have lost entries: all open jobs are to be pushed again.
+    async fn epoch(&self) -> Result<String, QueueError>;
+
+    /// The epoch when the queue was opened.
+    fn first_epoch(&self) -> &str;
+
+    /// Whether the entries are outside of this process: they outlive it, and other processes see them.
+    fn is_shared(&self) -> bool;
 }
 
 /// What to do with an entry whose consumer is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Disposition {
     /// Remove the entry: its job has ended, or was pushed again.
     Remove,
     /// Keep the entry: the state of its job is not known now. A later sweep finds the entry again.
     Keep,
+    /// Let the entry wait again, at its former position.
+    PutBack,
+    /// Move the entry to the dead letters, for this reason.
+    Bury(String),
 }
 
 /// Decides about the jobs of entries that the upkeep of a queue finds.
 #[async_trait]
 pub trait UpkeepHandler: Send + Sync {
-    /// Ends a job whose deadline has passed.
-    async fn overdue(&self, entry: &QueueEntry);
+    /// Ends a job whose deadline has passed. Returns whether the entry is settled; otherwise it is
+    /// found again.
+    async fn overdue(&self, entry: &QueueEntry) -> bool;
 
     /// The claims that this process is working on. They are not lost, however long the process
     /// could not renew them.
@@ -215,6 +300,13 @@ pub trait UpkeepHandler: Send + Sync {
     /// with the entry.
     async fn lost(&self, claim: &Claim) -> Disposition;
 
-    /// Whether the entry is obsolete: its job has ended, or is unknown.
-    async fn is_over(&self, entry: &QueueEntry) -> bool;
+    /// The same for an entry that was handed out as often as it may be: unless one of these hand-outs
+    /// led to a lease, its job must not be handed out again.
+    async fn exhausted(&self, claim: &Claim) -> Disposition;
+
+    /// Ends the job of an old entry if it may wait no longer. Returns whether the entry is obsolete.
+    async fn prune(&self, entry: &QueueEntry) -> bool;
+
+    /// The queue may have lost entries: pushes all waiting jobs again. Returns whether all were pushed.
+    async fn requeue(&self) -> bool;
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use tidegate_core::director_api::DirectorJobKind;
 use tidegate_core::leases::{Holder, JobRef};
 use tidegate_core::live::Live;
-use tidegate_core::queue::{Consumer, Queue, QueueError};
+use tidegate_core::queue::{Queue, QueueError};
 use tidegate_service::ModelRegistry;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -99,7 +99,6 @@ pub struct Director {
 pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) holder: Holder,
-    pub(crate) consumer: Consumer,
     pub(crate) api: Arc<ApiClient>,
     pub(crate) queue: Arc<dyn Queue>,
     pub(crate) models: ModelRegistry,
@@ -189,7 +188,6 @@ impl Director {
             boot: u64::try_from(boot).unwrap_or_default(),
         };
         let inner = Inner {
-            consumer: Consumer::new(&config.name),
             config,
             holder,
             api: Arc::new(api),

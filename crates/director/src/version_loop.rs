@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tidegate_core::port::BoxFuture;
-use tidegate_core::queue::{Claim, QueueName};
+use tidegate_core::queue::{Claim, QueueName, TakeOptions};
 use tidegate_service::ServedVersion;
 
 use crate::capacity::{Capacity, Place};
@@ -105,7 +105,11 @@ impl VersionLoop {
 
 /// Takes a message from a queue, if there is one within [`BLOCK`].
 async fn read(director: Arc<Inner>, queue: QueueName) -> (QueueName, Option<Claim>) {
-    match director.queue.take(&queue, &director.consumer, BLOCK).await {
+    match director
+        .queue
+        .take(&queue, TakeOptions::within(BLOCK))
+        .await
+    {
         Ok(claim) => {
             director.queue_replied();
             (queue, claim)

@@ -1,7 +1,7 @@
 //! [`MemoryQueue`]: the queues of one process, in its memory. Nothing is stored: each entry follows from
-//! the record of a job in the store and is created again from there. The consumer of a claim does not
-//! matter: it is always this process.
+//! the record of a job in the store and is created again from there. This process is the only consumer.
 
+mod dead_letters;
 mod model_queue;
 
 use std::collections::{BTreeMap, HashMap};
@@ -9,14 +9,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use dead_letters::DeadLetters;
 use jiff::Timestamp;
-use model_queue::{ModelQueue, RemovedEntry};
-use tidegate_core::queue::{Claim, Consumer, Queue, QueueDepth, QueueEntry, QueueError, QueueName};
+use model_queue::{ModelQueue, RemovedEntry, TakenEntry};
+use tidegate_core::queue::{
+    Claim, DeadLetter, EntryPlace, FoundEntry, Queue, QueueDepth, QueueEntry, QueueError,
+    QueueName, TakeOptions,
+};
 use tidegate_core::{Account, JobId};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// QueueSet in memory. Clones share them.
+/// Queues in memory. Clones share them.
 #[derive(Clone, Default)]
 pub struct MemoryQueue {
     queues: Arc<Mutex<QueueSet>>,
@@ -29,6 +33,7 @@ struct QueueSet {
     deadlines: BTreeMap<(Instant, u64), QueueName>,
     /// The last number that was given to an entry or to a lease.
     last_number: u64,
+    dead_letters: DeadLetters,
 }
 
 impl QueueSet {
@@ -75,13 +80,20 @@ impl MemoryQueue {
     fn try_take(&self, name: &QueueName) -> Option<Claim> {
         self.with(|queues| {
             let lease = queues.next_number();
-            let entry = queues.queue(name).take(lease)?;
-            Some(Claim {
-                queue: name.clone(),
-                entry,
-                ticket: lease.to_string(),
-            })
+            let taken = queues.queue(name).take(lease)?;
+            Some(claim(name, taken, lease))
         })
+    }
+}
+
+fn claim(name: &QueueName, taken: TakenEntry, lease: u64) -> Claim {
+    Claim {
+        queue: name.clone(),
+        entry: taken.entry,
+        stream: name.to_shared(),
+        moved: false,
+        deliveries: taken.deliveries,
+        ticket: lease.to_string(),
     }
 }
 
@@ -108,11 +120,28 @@ fn lease(claim: &Claim) -> u64 {
     claim.ticket.parse().unwrap_or_default()
 }
 
+fn found(name: &QueueName, number: u64, entry: QueueEntry) -> FoundEntry {
+    FoundEntry {
+        queue: name.clone(),
+        entry,
+        ticket: number.to_string(),
+    }
+}
+
+/// The number in the ticket of an entry; zero is the number of none.
+fn number(found: &FoundEntry) -> u64 {
+    found.ticket.parse().unwrap_or_default()
+}
+
 #[async_trait]
 impl Queue for MemoryQueue {
-    async fn push(&self, name: &QueueName, entry: QueueEntry) -> Result<(), QueueError> {
+    async fn push(
+        &self,
+        name: &QueueName,
+        entry: QueueEntry,
+    ) -> Result<Option<EntryPlace>, QueueError> {
         self.with(|queues| queues.push(name, entry));
-        Ok(())
+        Ok(None)
     }
 
     async fn wait_for_more_than(
@@ -136,8 +165,7 @@ impl Queue for MemoryQueue {
     async fn take(
         &self,
         name: &QueueName,
-        _consumer: &Consumer,
-        timeout: Duration,
+        TakeOptions { timeout, .. }: TakeOptions,
     ) -> Result<Option<Claim>, QueueError> {
         if let Some(claim) = self.try_take(name) {
             return Ok(Some(claim));
@@ -154,13 +182,11 @@ impl Queue for MemoryQueue {
         Ok(None)
     }
 
-    async fn renew(&self, claims: &[Claim]) -> Result<(), QueueError> {
-        self.with(|queues| {
-            claims
-                .iter()
-                .for_each(|claim| queues.queue(&claim.queue).renew(lease(claim)))
-        });
-        Ok(())
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Claim>, QueueError> {
+        Ok(self.with(|queues| {
+            let is_lost = |claim: &&Claim| !queues.queue(&claim.queue).renew(lease(claim));
+            claims.iter().filter(is_lost).cloned().collect()
+        }))
     }
 
     async fn ack(&self, claim: &Claim) -> Result<bool, QueueError> {
@@ -194,20 +220,30 @@ impl Queue for MemoryQueue {
         Ok(())
     }
 
-    async fn overdue(&self, now: Timestamp) -> Result<Vec<(QueueName, QueueEntry)>, QueueError> {
+    async fn overdue(&self, limit: usize) -> Result<Vec<FoundEntry>, QueueError> {
         Ok(self.with(|queues| {
-            let later = queues.deadlines.split_off(&(to_monotonic(now), u64::MAX));
-            let passed = std::mem::replace(&mut queues.deadlines, later);
-            let mut overdue = Vec::with_capacity(passed.len());
-            for ((_, number), name) in passed {
-                let queue = queues.queue(&name);
-                if let Some(entry) = queue.entry(number) {
-                    queue.remove(&entry.account, &entry.id);
-                    overdue.push((name, entry));
-                }
-            }
-            overdue
+            let QueueSet {
+                queues, deadlines, ..
+            } = queues;
+            let entry = |((_, number), name): (&(Instant, u64), &QueueName)| {
+                let entry = queues.get(name)?.entry(*number)?;
+                Some(found(name, *number, entry))
+            };
+            let passed = deadlines.range(..=(Instant::now(), u64::MAX));
+            passed.filter_map(entry).take(limit).collect()
         }))
+    }
+
+    async fn settle(&self, overdue: &FoundEntry) -> Result<(), QueueError> {
+        self.with(|queues| {
+            let queue = queues.queue(&overdue.queue);
+            let Some(due) = queue.due(number(overdue)) else {
+                return;
+            };
+            queue.remove(&overdue.entry.account, &overdue.entry.id);
+            queues.deadlines.remove(&(due, number(overdue)));
+        });
+        Ok(())
     }
 
     async fn next_deadline(&self) -> Result<Option<Timestamp>, QueueError> {
@@ -220,12 +256,7 @@ impl Queue for MemoryQueue {
         }))
     }
 
-    async fn lost(
-        &self,
-        _consumer: &Consumer,
-        idle: Duration,
-        limit: usize,
-    ) -> Result<Vec<Claim>, QueueError> {
+    async fn lost(&self, idle: Duration, limit: usize) -> Result<Vec<Claim>, QueueError> {
         Ok(self.with(|queues| {
             let names: Vec<QueueName> = queues.queues.keys().cloned().collect();
             let mut claims = Vec::new();
@@ -235,12 +266,8 @@ impl Queue for MemoryQueue {
                     .expired_leases(idle, limit - claims.len())
                 {
                     let lease = queues.next_number();
-                    if let Some(entry) = queues.queue(&name).transfer(expired, lease) {
-                        claims.push(Claim {
-                            queue: name.clone(),
-                            entry,
-                            ticket: lease.to_string(),
-                        });
+                    if let Some(taken) = queues.queue(&name).transfer(expired, lease) {
+                        claims.push(claim(&name, taken, lease));
                     }
                 }
             }
@@ -256,11 +283,10 @@ impl Queue for MemoryQueue {
         }))
     }
 
-    async fn old(
-        &self,
-        before: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<(QueueName, QueueEntry)>, QueueError> {
+    async fn old(&self, age: Duration, limit: usize) -> Result<Vec<FoundEntry>, QueueError> {
+        let Ok(before) = Timestamp::now().checked_sub(age) else {
+            return Ok(Vec::new());
+        };
         Ok(self.with(|queues| {
             let mut old: Vec<(u64, &QueueName, &ModelQueue)> = Vec::new();
             for (name, queue) in &queues.queues {
@@ -269,13 +295,76 @@ impl Queue for MemoryQueue {
             old.sort_unstable_by_key(|(number, ..)| *number);
             old.into_iter()
                 .take(limit)
-                .filter_map(|(number, name, queue)| Some((name.clone(), queue.entry(number)?)))
+                .filter_map(|(number, name, queue)| Some(found(name, number, queue.entry(number)?)))
                 .collect()
+        }))
+    }
+
+    async fn remove_old(&self, old: &[FoundEntry]) -> Result<usize, QueueError> {
+        Ok(self.with(|queues| {
+            let removed = old.iter().filter_map(|found| {
+                let removed = queues.queue(&found.queue).discard(number(found))?;
+                queues.after_removal(&found.queue, removed);
+                Some(())
+            });
+            removed.count()
         }))
     }
 
     async fn depth(&self, name: &QueueName) -> Result<QueueDepth, QueueError> {
         Ok(self.with(|queues| queues.queue(name).depth()))
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueName>, QueueError> {
+        Ok(self.with(|queues| queues.queues.keys().cloned().collect()))
+    }
+
+    async fn bury(&self, claim: &Claim, reason: &str) -> Result<bool, QueueError> {
+        let was_held = self.ack(claim).await?;
+        if was_held {
+            self.with(|queues| queues.dead_letters.add(claim, reason));
+        }
+        Ok(was_held)
+    }
+
+    async fn dead_letters(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<DeadLetter>, QueueError> {
+        Ok(self.with(|queues| queues.dead_letters.list(after, limit)))
+    }
+
+    async fn replay_dead_letter(&self, id: &str) -> Result<bool, QueueError> {
+        Ok(self.with(|queues| {
+            let Some(letter) = queues.dead_letters.remove(id) else {
+                return false;
+            };
+            if let Some(entry) = letter.entry {
+                queues.push(&letter.queue, entry);
+            }
+            true
+        }))
+    }
+
+    async fn drop_dead_letter(&self, id: &str) -> Result<bool, QueueError> {
+        Ok(self.with(|queues| queues.dead_letters.remove(id).is_some()))
+    }
+
+    async fn remove_stale_consumers(&self, _age: Duration) -> Result<usize, QueueError> {
+        Ok(0)
+    }
+
+    async fn epoch(&self) -> Result<String, QueueError> {
+        Ok(String::new())
+    }
+
+    fn first_epoch(&self) -> &str {
+        ""
+    }
+
+    fn is_shared(&self) -> bool {
+        false
     }
 }
 

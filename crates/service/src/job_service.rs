@@ -4,7 +4,7 @@
 //! jobs, the delivery log. What belongs to one model (executor, target, queue name, metrics) is in
 //! [`PerModel`]. Submitting is in `submit/`, waiting in `waiting/`, running in `run/`.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ use crate::models::trained::VersionMaker;
 use crate::registry::{Registry, Retention};
 use crate::waiting::claims::ActiveClaims;
 use crate::waiting::loading::Loading;
+use crate::waiting::queue_names::QueueNames;
 use crate::waiting::waiting_jobs::WaitingJobs;
 use crate::webhook::{DeliveryLog, Outbox, RetryBuffer, RetryBufferLimits, SenderDeps};
 
@@ -62,6 +63,7 @@ pub(crate) struct Shared {
     pub(crate) waiting_jobs: WaitingJobs,
     pub(crate) loading: Loading,
     pub(crate) claims: Arc<ActiveClaims>,
+    pub(crate) queue_names: QueueNames,
     /// Makes versions from the output of trainings; set once, when the server starts.
     pub(crate) version_maker: OnceLock<Weak<dyn VersionMaker>>,
     /// Cancelled when the server shuts down.
@@ -114,10 +116,13 @@ impl PerModel {
         if let Some(outbox) = &senders.outbox {
             outbox.add_model(&target.model, &senders);
         }
+        let queue_name = shared
+            .queue_names
+            .of(&target, shared.deps.queue.is_shared());
         Self {
             shared,
             executor,
-            queue_name: unique_queue_name(&target),
+            queue_name,
             target: Arc::new(target),
             metrics,
             senders,
@@ -195,6 +200,7 @@ impl JobService {
             waiting_jobs: WaitingJobs::new(config.waiting_memory),
             loading: Loading::default(),
             claims: Arc::default(),
+            queue_names: QueueNames::default(),
             version_maker: OnceLock::new(),
             closing,
         };
@@ -542,12 +548,4 @@ impl JobService {
             );
         }
     }
-}
-
-/// A queue name that no other service of this process has: a version that is served again while its old
-/// service drains, or an endpoint that is created again under its old name, gets a queue of its own.
-fn unique_queue_name(target: &Target) -> QueueName {
-    static SERVICES: AtomicU64 = AtomicU64::new(0);
-    let number = SERVICES.fetch_add(1, Ordering::Relaxed);
-    QueueName::new(&format!("{}:{}#{number}", target.model, target.version))
 }

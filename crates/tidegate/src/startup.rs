@@ -14,7 +14,6 @@ use anyhow::Context;
 use axum::Router;
 use jiff::Timestamp;
 use tidegate_core::port::BoxFuture;
-use tidegate_core::queue::Consumer;
 use tidegate_core::store::StoreMetrics;
 use tidegate_http::access::{self, AllowedHost, AllowedOrigin, OriginPolicy, Tokens};
 use tidegate_http::admin::{self, JobServices};
@@ -161,7 +160,6 @@ impl ListeningServer {
         let queue_upkeep = upkeep::run(
             models.queue(),
             Arc::new(models.clone()),
-            Consumer::new("here"),
             upkeep::UpkeepConfig::default(),
         );
         RunningServer {

@@ -142,6 +142,7 @@ impl Harness {
             id: id.clone(),
             priority: Priority::Normal,
             deadline: None,
+            details: None,
         };
         self.queue
             .push(&QueueName::new(QUEUE), entry)

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_core::queue::{Consumer, Queue};
+use tidegate_core::queue::Queue;
 
-use super::{consumer, drain, entry, queue_name, take_next};
+use super::{drain, entry, queue_name, take_next};
 
 /// The time after which a claim that is not renewed is lost.
 const IDLE: Duration = Duration::from_millis(200);
@@ -60,6 +60,21 @@ pub async fn an_entry_put_back_keeps_its_position(queue: Arc<dyn Queue>) {
     assert_eq!(drain(&*queue).await, ["a", "b", "c"]);
 }
 
+/// A delivery counts when its consumer is lost, and not when the consumer puts the entry back.
+pub async fn deliveries_are_counted(queue: Arc<dyn Queue>) {
+    queue.push(&queue_name(), entry("ann", "a")).await.unwrap();
+    let first = take_next(&*queue).await.unwrap();
+    assert_eq!(first.deliveries, 1);
+    queue.put_back(&first).await.unwrap();
+    assert_eq!(take_next(&*queue).await.unwrap().deliveries, 1);
+    let lost = queue.lost(Duration::ZERO, 1).await.unwrap();
+    assert_eq!(lost[0].deliveries, 1);
+    queue.put_back(&lost[0]).await.unwrap();
+    let second = take_next(&*queue).await.unwrap();
+    assert_eq!(second.deliveries, 2);
+    assert!(!queue.ack(&lost[0]).await.unwrap() && queue.ack(&second).await.unwrap());
+}
+
 /// A renewed claim stays with its consumer.
 pub async fn a_renewed_claim_is_not_lost(queue: Arc<dyn Queue>) {
     queue.push(&queue_name(), entry("ann", "a")).await.unwrap();
@@ -68,7 +83,7 @@ pub async fn a_renewed_claim_is_not_lost(queue: Arc<dyn Queue>) {
     loop {
         let renewed = Instant::now();
         queue.renew(std::slice::from_ref(&claim)).await.unwrap();
-        let lost = queue.lost(&Consumer::new("other"), IDLE, 10).await.unwrap();
+        let lost = queue.lost(IDLE, 10).await.unwrap();
         if renewed.elapsed() < IDLE {
             assert_eq!(lost, []);
             break;
@@ -77,6 +92,8 @@ pub async fn a_renewed_claim_is_not_lost(queue: Arc<dyn Queue>) {
         claim = lost.into_iter().next().unwrap_or(claim);
     }
     assert!(queue.ack(&claim).await.unwrap());
+    let lost = queue.renew(std::slice::from_ref(&claim)).await.unwrap();
+    assert_eq!(lost, [claim], "an acked claim is no longer held");
 }
 
 /// A claim that is not renewed is transferred to the caller of `lost`; the old claim is invalid.
@@ -89,7 +106,7 @@ pub async fn an_expired_claim_is_transferred(queue: Arc<dyn Queue>) {
     let before = take_next(&*queue).await.unwrap();
     tokio::time::sleep(IDLE + IDLE / 2).await;
     let transferred = Instant::now();
-    let mut lost = queue.lost(&Consumer::new("other"), IDLE, 10).await.unwrap();
+    let mut lost = queue.lost(IDLE, 10).await.unwrap();
     assert_eq!(
         lost.iter()
             .map(|claim| claim.entry.id.as_str())
@@ -99,8 +116,9 @@ pub async fn an_expired_claim_is_transferred(queue: Arc<dyn Queue>) {
     );
     assert_ne!(lost[0].ticket, before.ticket);
     assert!(!queue.ack(&before).await.unwrap());
-    queue.renew(&[before]).await.unwrap();
-    let again = queue.lost(&consumer(), IDLE, 10).await.unwrap();
+    let renewed = queue.renew(std::slice::from_ref(&before)).await.unwrap();
+    assert_eq!(renewed, [before], "the claim is lost");
+    let again = queue.lost(IDLE, 10).await.unwrap();
     if transferred.elapsed() < IDLE {
         assert_eq!(again, [], "it was transferred just now");
     } else if !again.is_empty() {
@@ -120,6 +138,6 @@ pub async fn at_most_limit_claims_are_transferred(queue: Arc<dyn Queue>) {
             .unwrap();
         take_next(&*queue).await.unwrap();
     }
-    let first = queue.lost(&consumer(), Duration::ZERO, 3).await.unwrap();
+    let first = queue.lost(Duration::ZERO, 3).await.unwrap();
     assert_eq!(first.len(), 3);
 }

@@ -1,10 +1,11 @@
 //! The order of the entries.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tidegate_core::queue::{Priority, Queue, QueueEntry, QueueName};
+use tidegate_core::queue::{Queue, QueueName, TakeOptions};
 
-use super::{consumer, drain, entry, queue_name, take_next};
+use super::{drain, entry, queue_name, take_next};
 
 /// The jobs of one account are taken in the order in which they were pushed.
 pub async fn one_account_is_first_come_first_served(queue: Arc<dyn Queue>) {
@@ -50,43 +51,6 @@ pub async fn a_large_batch_does_not_delay_others(queue: Arc<dyn Queue>) {
     }
 }
 
-/// A low-priority job waits for all others of its account, also those that are pushed later, and not for
-/// those of other accounts.
-pub async fn low_priority_comes_after_all_others_of_its_account(queue: Arc<dyn Queue>) {
-    queue
-        .push(
-            &queue_name(),
-            QueueEntry {
-                priority: Priority::Low,
-                ..entry("ann", "low-1")
-            },
-        )
-        .await
-        .unwrap();
-    queue
-        .push(
-            &queue_name(),
-            QueueEntry {
-                priority: Priority::Low,
-                ..entry("ann", "low-2")
-            },
-        )
-        .await
-        .unwrap();
-    queue
-        .push(&queue_name(), entry("ann", "normal-1"))
-        .await
-        .unwrap();
-    queue
-        .push(&queue_name(), entry("ann", "normal-2"))
-        .await
-        .unwrap();
-    assert_eq!(
-        drain(&*queue).await,
-        ["normal-1", "normal-2", "low-1", "low-2"]
-    );
-}
-
 /// An entry of one queue is not taken from another.
 pub async fn queues_are_independent(queue: Arc<dyn Queue>) {
     let other = QueueName::new("ann/other:1");
@@ -95,7 +59,7 @@ pub async fn queues_are_independent(queue: Arc<dyn Queue>) {
     queue.push(&other, entry("ann", "b")).await.unwrap();
     assert_eq!(drain(&*queue).await, ["a"]);
     let first = queue
-        .take(&other, &consumer(), std::time::Duration::ZERO)
+        .take(&other, TakeOptions::within(Duration::ZERO))
         .await
         .unwrap()
         .unwrap();
@@ -132,4 +96,15 @@ pub async fn a_job_may_be_pushed_again_after_ack(queue: Arc<dyn Queue>) {
         queue.push(&queue_name(), entry("ann", "a")).await.unwrap();
         assert_eq!(drain(&*queue).await, ["a"]);
     }
+}
+
+/// Every queue that has entries is listed.
+pub async fn queues_are_listed(queue: Arc<dyn Queue>) {
+    let other = QueueName::new("ann/other:1");
+    for name in [&queue_name(), &other] {
+        queue.push(name, entry("ann", "a")).await.unwrap();
+    }
+    let mut names = queue.queues().await.unwrap();
+    names.sort();
+    assert_eq!(names, [queue_name(), other]);
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use tidegate_core::queue::Queue;
+use tidegate_core::queue::{FoundEntry, Queue};
 
 use super::{drain, entry, queue_name, take_next};
 
@@ -25,32 +24,6 @@ pub async fn a_removed_entry_is_not_taken(queue: Arc<dyn Queue>) {
     assert_eq!(drain(&*queue).await, ["a", "c"]);
     queue.push(&queue_name(), job).await.unwrap();
     assert_eq!(drain(&*queue).await, ["b"], "it may be pushed again");
-}
-
-/// An account whose first entries were removed keeps its share of the turns.
-pub async fn a_removed_entry_uses_no_turn(queue: Arc<dyn Queue>) {
-    for number in 0..4 {
-        for account in ["ann", "bob"] {
-            queue
-                .push(
-                    &queue_name(),
-                    entry(account, &format!("{account}-{number}")),
-                )
-                .await
-                .unwrap();
-        }
-    }
-    for id in ["ann-0", "ann-1"] {
-        let job = entry("ann", id);
-        queue
-            .remove(&queue_name(), &job.account, &job.id)
-            .await
-            .unwrap();
-    }
-    assert_eq!(
-        drain(&*queue).await,
-        ["ann-2", "bob-0", "ann-3", "bob-1", "bob-2", "bob-3"]
-    );
 }
 
 /// `collect` frees removed entries and nothing else.
@@ -91,22 +64,38 @@ pub async fn old_entries_are_found(queue: Arc<dyn Queue>) {
         queue.push(&queue_name(), entry("ann", id)).await.unwrap();
     }
     take_next(&*queue).await.unwrap();
-    assert_eq!(
-        queue
-            .old(Timestamp::now() - Duration::from_secs(60), 10)
-            .await
-            .unwrap(),
-        []
-    );
-    let old = queue
-        .old(Timestamp::now() + Duration::from_secs(60), 2)
-        .await
-        .unwrap();
-    assert_eq!(
-        old,
-        [
-            (queue_name(), entry("ann", "taken")),
-            (queue_name(), entry("ann", "waits"))
-        ]
-    );
+    let age = Duration::from_secs(60);
+    assert_eq!(queue.old(age, 10).await.unwrap(), []);
+    assert_eq!(old_ids(&*queue, 2).await, ["taken", "waits"]);
+}
+
+/// Old entries are removed, waiting and taken; claims on them are invalid.
+pub async fn old_entries_are_removed(queue: Arc<dyn Queue>) {
+    for n in 0..120 {
+        let job = entry("ann", &format!("{n:03}"));
+        queue.push(&queue_name(), job).await.unwrap();
+    }
+    let claim = take_next(&*queue).await.unwrap();
+    let mut old = found_old(&*queue, 120).await;
+    let kept = old.pop().unwrap();
+    assert_eq!(queue.remove_old(&old).await.unwrap(), 119);
+    assert!(!queue.ack(&claim).await.unwrap());
+    assert_eq!(drain(&*queue).await, [kept.entry.id.as_str()]);
+}
+
+/// The first `count` entries, once they are old.
+async fn found_old(queue: &dyn Queue, count: usize) -> Vec<FoundEntry> {
+    loop {
+        // Entries are old as soon as a millisecond has passed.
+        let old = queue.old(Duration::from_millis(1), count).await.unwrap();
+        if old.len() == count {
+            return old;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn old_ids(queue: &dyn Queue, count: usize) -> Vec<String> {
+    let old = found_old(queue, count).await;
+    old.iter().map(|found| found.entry.id.to_string()).collect()
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::queue::{Queue, QueueDepth};
+use tidegate_core::queue::{Queue, QueueDepth, TakeOptions};
 
-use super::{consumer, entry, queue_name, take_next};
+use super::{entry, queue_name, take_next};
 
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(30);
@@ -14,7 +14,12 @@ const LONG: Duration = Duration::from_secs(30);
 pub async fn take_waits_for_the_next_entry(queue: Arc<dyn Queue>) {
     let waiting = {
         let queue = Arc::clone(&queue);
-        async move { queue.take(&queue_name(), &consumer(), LONG).await.unwrap() }
+        async move {
+            queue
+                .take(&queue_name(), TakeOptions::within(LONG))
+                .await
+                .unwrap()
+        }
     };
     let pushes = async {
         tokio::task::yield_now().await;
@@ -28,7 +33,10 @@ pub async fn take_waits_for_the_next_entry(queue: Arc<dyn Queue>) {
 pub async fn take_returns_at_its_timeout(queue: Arc<dyn Queue>) {
     assert_eq!(
         queue
-            .take(&queue_name(), &consumer(), Duration::from_millis(50))
+            .take(
+                &queue_name(),
+                TakeOptions::within(Duration::from_millis(50))
+            )
             .await
             .unwrap(),
         None
@@ -38,7 +46,7 @@ pub async fn take_returns_at_its_timeout(queue: Arc<dyn Queue>) {
     assert!(take_next(&*queue).await.is_some());
 }
 
-/// `waits` returns as soon as more entries wait than it was given.
+/// `wait_for_more_than` returns as soon as more entries wait than it was given.
 pub async fn wait_for_more_than_returns_when_an_entry_is_pushed(queue: Arc<dyn Queue>) {
     let waits = async {
         tokio::time::timeout(LONG, queue.wait_for_more_than(&queue_name(), 0))

@@ -64,6 +64,8 @@ struct StoredEntry {
     /// The same job, pushed again while this entry was taken.
     pushed_again: Option<Box<QueueEntry>>,
     priority: Priority,
+    /// How often it was handed out and not put back.
+    deliveries: u32,
 }
 
 /// The deadline of an entry.
@@ -84,8 +86,16 @@ impl StoredEntry {
             id: self.id.clone(),
             priority: self.priority,
             deadline: self.deadline.as_ref().map(|deadline| deadline.at),
+            details: None,
         }
     }
+}
+
+/// An entry that was taken.
+pub(super) struct TakenEntry {
+    pub(super) entry: QueueEntry,
+    /// How often it was handed out, this time included.
+    pub(super) deliveries: u32,
 }
 
 /// An entry that was removed.
@@ -101,6 +111,8 @@ pub(super) struct RemovedEntry {
 struct EntryLease {
     number: u64,
     renewed: Instant,
+    /// Whether upkeep holds the entry, because the claim before was lost.
+    was_lost: bool,
 }
 
 impl EntryLease {
@@ -108,6 +120,7 @@ impl EntryLease {
         Self {
             number,
             renewed: Instant::now(),
+            was_lost: false,
         }
     }
 }
@@ -139,6 +152,7 @@ impl ModelQueue {
             deadline,
             pushed_again: None,
             priority: entry.priority,
+            deliveries: 0,
         };
         let hash = stored.hash(&self.hasher);
         self.entries.insert(number, Box::new(stored));
@@ -152,13 +166,29 @@ impl ModelQueue {
     }
 
     /// Takes the next entry under a new lease.
-    pub(super) fn take(&mut self, lease: u64) -> Option<QueueEntry> {
+    pub(super) fn take(&mut self, lease: u64) -> Option<TakenEntry> {
         let entries = &self.entries;
         let OrderKey { number, .. } = self
             .order
             .pop_where(|key| entries.contains_key(&key.number))?;
         self.leases.insert(lease, EntryLease::new(number));
-        self.entry(number)
+        let stored = self.entries.get_mut(&number)?;
+        stored.deliveries += 1;
+        self.taken(number)
+    }
+
+    fn taken(&self, number: u64) -> Option<TakenEntry> {
+        let stored = self.entries.get(&number)?;
+        Some(TakenEntry {
+            entry: stored.to_entry(),
+            deliveries: stored.deliveries,
+        })
+    }
+
+    /// The deadline of the entry with this number, on the monotonic clock.
+    pub(super) fn due(&self, number: u64) -> Option<Instant> {
+        let deadline = self.entries.get(&number)?.deadline.as_ref()?;
+        Some(deadline.due)
     }
 
     fn number_of(&self, account: &Account, id: &JobId) -> Option<u64> {
@@ -175,10 +205,10 @@ impl ModelQueue {
         Some(self.entries.get(&number)?.to_entry())
     }
 
-    pub(super) fn renew(&mut self, lease: u64) {
-        if let Some(lease) = self.leases.get_mut(&lease) {
-            lease.renewed = Instant::now();
-        }
+    /// Returns whether the lease is still valid.
+    pub(super) fn renew(&mut self, lease: u64) -> bool {
+        let lease = self.leases.get_mut(&lease);
+        lease.map(|lease| lease.renewed = Instant::now()).is_some()
     }
 
     /// Removes a taken entry, if the lease is still valid.
@@ -189,12 +219,16 @@ impl ModelQueue {
 
     /// Makes a taken entry wait again, at its old position.
     pub(super) fn put_back(&mut self, lease: u64) {
-        let Some(EntryLease { number, .. }) = self.leases.remove(&lease) else {
+        let Some(EntryLease {
+            number, was_lost, ..
+        }) = self.leases.remove(&lease)
+        else {
             return;
         };
         if let Some(stored) = self.entries.get_mut(&number) {
             // The entry waits again, so the second push has nothing left to do.
             stored.pushed_again = None;
+            stored.deliveries -= u32::from(!was_lost);
             self.order.push(OrderKey {
                 account: stored.account.clone(),
                 number,
@@ -210,6 +244,12 @@ impl ModelQueue {
         if self.leases.values().any(|lease| lease.number == number) {
             return None;
         }
+        self.remove_number(number)
+    }
+
+    /// Removes an entry, waiting or taken.
+    pub(super) fn discard(&mut self, number: u64) -> Option<RemovedEntry> {
+        self.leases.retain(|_, lease| lease.number != number);
         self.remove_number(number)
     }
 
@@ -242,11 +282,15 @@ impl ModelQueue {
     }
 
     /// Transfers an entry from one lease to another.
-    pub(super) fn transfer(&mut self, from: u64, to: u64) -> Option<QueueEntry> {
+    pub(super) fn transfer(&mut self, from: u64, to: u64) -> Option<TakenEntry> {
         let EntryLease { number, .. } = self.leases.remove(&from)?;
-        let entry = self.entry(number)?;
-        self.leases.insert(to, EntryLease::new(number));
-        Some(entry)
+        let taken = self.taken(number)?;
+        let lease = EntryLease {
+            was_lost: true,
+            ..EntryLease::new(number)
+        };
+        self.leases.insert(to, lease);
+        Some(taken)
     }
 
     /// Drops the order keys of removed entries; returns their number.

@@ -11,7 +11,7 @@ async fn open() -> ((), Arc<MemoryQueue>) {
     ((), Arc::default())
 }
 
-crate::conformance!(open);
+crate::conformance!(embedded open);
 
 /// An operation on a queue. The numbers are small, so that operations meet the same entries.
 #[derive(Debug, Clone)]
@@ -86,11 +86,7 @@ fn check(steps: Vec<Step>) {
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let (queue, name, consumer) = (
-            MemoryQueue::default(),
-            QueueName::new("l"),
-            Consumer::new("h"),
-        );
+        let (queue, name) = (MemoryQueue::default(), QueueName::new("l"));
         let mut model = ReferenceModel::default();
         for step in steps {
             match step {
@@ -112,6 +108,7 @@ fn check(steps: Vec<Step>) {
                                 id: job,
                                 priority,
                                 deadline: None,
+                                details: None,
                             },
                         )
                         .await
@@ -126,7 +123,7 @@ fn check(steps: Vec<Step>) {
                     }
                 }
                 Step::Take => match queue
-                    .take(&name, &consumer, Duration::ZERO)
+                    .take(&name, TakeOptions::within(Duration::ZERO))
                     .await
                     .expect("memory")
                 {
@@ -209,46 +206,4 @@ proptest! {
     fn no_entry_is_lost_or_taken_twice_or_out_of_order(steps in steps()) {
         check(steps);
     }
-}
-
-#[tokio::test]
-async fn accounts_take_turns() {
-    let (queue, name, consumer) = (
-        MemoryQueue::default(),
-        QueueName::new("l"),
-        Consumer::new("h"),
-    );
-    for (account, count) in [("large", 200), ("small", 4)] {
-        for n in 0..count {
-            let id = JobId::parse(&format!("{account}-{n}")).expect("an id");
-            let account = Account::parse(account).expect("a name");
-            queue
-                .push(
-                    &name,
-                    QueueEntry {
-                        account,
-                        id,
-                        priority: Priority::Normal,
-                        deadline: None,
-                    },
-                )
-                .await
-                .expect("memory");
-        }
-    }
-    let mut first = Vec::new();
-    for _ in 0..8 {
-        let claim = queue
-            .take(&name, &consumer, Duration::ZERO)
-            .await
-            .expect("memory")
-            .expect("one waits");
-        first.push(claim.entry.account.to_string());
-    }
-    assert_eq!(
-        first,
-        [
-            "large", "small", "large", "small", "large", "small", "large", "small"
-        ]
-    );
 }

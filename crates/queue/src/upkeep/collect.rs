@@ -1,4 +1,4 @@
-//! Frees the memory of removed entries: `Queue::remove` only marks an entry as removed.
+//! Frees what is left of removed entries: `Queue::remove` and `Queue::settle` may only mark an entry.
 
 use std::time::Duration;
 

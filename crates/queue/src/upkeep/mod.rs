@@ -1,11 +1,13 @@
 //! The loops that keep the queues consistent: enforce deadlines ([`deadlines`]), recover entries whose
-//! consumer is gone ([`sweep`]), free the memory of removed entries ([`collect`]), and remove entries
-//! that all of these have missed ([`prune`]). Several processes may run them at the same time: the queue
-//! returns each entry to one of them.
+//! consumer is gone ([`sweep`]), free what is left of removed entries ([`collect`]), remove entries that all
+//! of these have missed ([`prune`]), and push jobs again whose entries were lost ([`reconcile`]). Several
+//! processes may run them at the same time: an entry is lost to one of them, and all other operations can
+//! be repeated.
 
 mod collect;
 mod deadlines;
 mod prune;
+mod reconcile;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -13,10 +15,10 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::queue::{Consumer, Queue, QueueError, UpkeepHandler};
+use tidegate_core::queue::{Queue, QueueError, UpkeepHandler};
 
 /// The intervals and time limits of the loops.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpkeepConfig {
     /// The longest pause between two checks of the deadlines.
     pub deadline_interval: Duration,
@@ -24,13 +26,19 @@ pub struct UpkeepConfig {
     /// by half of it.
     pub sweep_interval: Duration,
     /// A claim that was not renewed for this long has lost its consumer.
-    pub lost_after: Duration,
+    pub sweep_idle: Duration,
+    /// How often an entry may be handed out without a lease of its job.
+    pub max_deliveries: u32,
     /// The pause between two collections of removed entries.
     pub collect_interval: Duration,
-    /// The pause between two checks of old entries.
+    /// The pause between two checks of old entries, and of consumers.
     pub prune_interval: Duration,
-    /// The age of an old entry.
-    pub old_after: Duration,
+    /// The age of an old entry; entries never get old without it.
+    pub prune_age: Option<Duration>,
+    /// A consumer that has taken nothing for this long is forgotten.
+    pub consumer_age: Duration,
+    /// The pause between two checks whether the queue has lost entries.
+    pub reconcile_interval: Duration,
 }
 
 impl Default for UpkeepConfig {
@@ -39,27 +47,26 @@ impl Default for UpkeepConfig {
         Self {
             deadline_interval: second,
             sweep_interval: 30 * second,
-            lost_after: 30 * second,
+            sweep_idle: 30 * second,
+            max_deliveries: 3,
             collect_interval: 30 * second,
             prune_interval: 3600 * second,
-            old_after: 24 * 3600 * second,
+            prune_age: Some(24 * 3600 * second),
+            consumer_age: 24 * 3600 * second,
+            reconcile_interval: 5 * second,
         }
     }
 }
 
 /// Runs all loops; never returns.
-pub async fn run(
-    queue: Arc<dyn Queue>,
-    handler: Arc<dyn UpkeepHandler>,
-    consumer: Consumer,
-    config: UpkeepConfig,
-) {
+pub async fn run(queue: Arc<dyn Queue>, handler: Arc<dyn UpkeepHandler>, config: UpkeepConfig) {
     let (queue, handler) = (&*queue, &*handler);
     tokio::join!(
         deadlines::run(queue, handler, config.deadline_interval),
-        sweep::run(queue, handler, &consumer, config),
+        sweep::run(queue, handler, config),
         collect::run(queue, config.collect_interval),
         prune::run(queue, handler, config),
+        reconcile::run(queue, handler, config.reconcile_interval),
     );
 }
 

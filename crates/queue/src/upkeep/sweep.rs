@@ -2,36 +2,50 @@
 
 use std::time::Duration;
 
-use tidegate_core::queue::{Consumer, Disposition, Queue, UpkeepHandler};
+use tidegate_core::queue::{Claim, Disposition, Queue, UpkeepHandler};
 
 use super::{UpkeepConfig, or_default};
 
 /// The number of claims that are taken over in one call.
 const BATCH: usize = 100;
 
-pub(super) async fn run(
-    queue: &dyn Queue,
-    handler: &dyn UpkeepHandler,
-    consumer: &Consumer,
-    config: UpkeepConfig,
-) {
+pub(super) async fn run(queue: &dyn Queue, handler: &dyn UpkeepHandler, config: UpkeepConfig) {
     loop {
         tokio::time::sleep(jittered(config.sweep_interval)).await;
         loop {
-            // This process may have been suspended for longer than `lost_after`; its own claims are
+            // This process may have been suspended for longer than `sweep_idle`; its own claims are
             // not lost.
             or_default("renew", queue.renew(&handler.active_claims()).await);
-            let lost = or_default("lost", queue.lost(consumer, config.lost_after, BATCH).await);
+            let lost = or_default("lost", queue.lost(config.sweep_idle, BATCH).await);
             for claim in &lost {
-                tracing::warn!(queue = %claim.queue, job = %claim.entry.id, "consumer of job is gone");
-                match handler.lost(claim).await {
-                    Disposition::Remove => drop(or_default("ack", queue.ack(claim).await)),
-                    Disposition::Keep => {}
-                }
+                recover(queue, handler, claim, config.max_deliveries).await;
             }
             if lost.len() < BATCH {
                 break;
             }
+        }
+    }
+}
+
+async fn recover(
+    queue: &dyn Queue,
+    handler: &dyn UpkeepHandler,
+    claim: &Claim,
+    max_deliveries: u32,
+) {
+    tracing::warn!(queue = %claim.queue, job = %claim.entry.id, deliveries = claim.deliveries, "consumer of job is gone");
+    let disposition = if claim.deliveries >= max_deliveries {
+        handler.exhausted(claim).await
+    } else {
+        handler.lost(claim).await
+    };
+    match disposition {
+        Disposition::Remove => drop(or_default("ack", queue.ack(claim).await)),
+        Disposition::Keep => {}
+        Disposition::PutBack => or_default("put_back", queue.put_back(claim).await),
+        Disposition::Bury(reason) => {
+            tracing::error!(queue = %claim.queue, job = %claim.entry.id, reason, "moved queue entry to the dead letters");
+            or_default("bury", queue.bury(claim, &reason).await);
         }
     }
 }

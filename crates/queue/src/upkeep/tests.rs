@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use tidegate_core::queue::{Claim, Disposition, Priority, QueueEntry, QueueName};
+use tidegate_core::queue::{Claim, Disposition, Priority, QueueEntry, QueueName, TakeOptions};
 use tidegate_core::{Account, JobId};
 
 use super::*;
@@ -28,16 +28,26 @@ impl RecordingHandler {
 
 #[async_trait]
 impl UpkeepHandler for RecordingHandler {
-    async fn overdue(&self, entry: &QueueEntry) {
+    async fn overdue(&self, entry: &QueueEntry) -> bool {
         self.record("overdue", entry);
+        !entry.id.as_str().starts_with("unsettled")
+    }
+
+    async fn exhausted(&self, claim: &Claim) -> Disposition {
+        self.record("exhausted", &claim.entry);
+        Disposition::Bury("handed out too often".to_owned())
+    }
+
+    async fn requeue(&self) -> bool {
+        true
     }
 
     async fn lost(&self, claim: &Claim) -> Disposition {
         self.record("lost", &claim.entry);
-        if claim.entry.id.as_str().starts_with("unknown") {
-            Disposition::Keep
-        } else {
-            Disposition::Remove
+        match claim.entry.id.as_str() {
+            id if id.starts_with("unknown") => Disposition::Keep,
+            id if id.starts_with("again") => Disposition::PutBack,
+            _ => Disposition::Remove,
         }
     }
 
@@ -48,7 +58,7 @@ impl UpkeepHandler for RecordingHandler {
             .clone()
     }
 
-    async fn is_over(&self, entry: &QueueEntry) -> bool {
+    async fn prune(&self, entry: &QueueEntry) -> bool {
         entry.id.as_str().starts_with("over")
     }
 }
@@ -74,13 +84,14 @@ impl TestQueue {
             id: JobId::parse(id).expect("an id"),
             priority: Priority::Normal,
             deadline,
+            details: None,
         };
         self.queue.push(&self.name, entry).await.expect("memory");
     }
 
     async fn take(&self) -> Claim {
         self.queue
-            .take(&self.name, &Consumer::new("h"), Duration::ZERO)
+            .take(&self.name, TakeOptions::within(Duration::ZERO))
             .await
             .expect("memory")
             .expect("one waits")
@@ -91,7 +102,6 @@ impl TestQueue {
         let upkeep = run(
             Arc::clone(&self.queue) as _,
             Arc::clone(&self.handler) as _,
-            Consumer::new("sweeper"),
             config,
         );
         tokio::time::timeout(time, upkeep)
@@ -123,6 +133,51 @@ async fn a_job_is_ended_at_its_deadline() {
         ["overdue late"]
     );
     assert_eq!(test.take().await.entry.id.as_str(), "in-time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_that_is_not_settled_is_found_again() {
+    let test = TestQueue::new();
+    let passed = Timestamp::now() - Duration::from_secs(1);
+    test.push("unsettled", Some(passed)).await;
+    let calls = test
+        .calls_within(Duration::from_millis(3500), UpkeepConfig::default())
+        .await;
+    assert_eq!(calls, ["overdue unsettled"; 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_is_put_back_by_the_sweep_can_be_taken_again() {
+    let test = TestQueue::new();
+    test.push("again", None).await;
+    test.take().await;
+    assert_eq!(
+        test.calls_within(Duration::from_secs(80), UpkeepConfig::default())
+            .await,
+        ["lost again"]
+    );
+    assert_eq!(
+        test.take().await.deliveries,
+        2,
+        "it was handed out and lost"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_was_handed_out_too_often_is_a_dead_letter() {
+    let test = TestQueue::new();
+    test.push("poison", None).await;
+    test.take().await;
+    let config = UpkeepConfig {
+        max_deliveries: 1,
+        ..UpkeepConfig::default()
+    };
+    assert_eq!(
+        test.calls_within(Duration::from_secs(80), config).await,
+        ["exhausted poison"]
+    );
+    let letters = test.queue.dead_letters(None, 10).await.expect("memory");
+    assert_eq!(letters[0].reason, "handed out too often");
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,7 +267,7 @@ async fn old_entries_of_ended_jobs_are_removed_and_waiting_ones_stay() {
         test.push(id, None).await;
     }
     let config = UpkeepConfig {
-        old_after: Duration::ZERO,
+        prune_age: Some(Duration::ZERO),
         ..UpkeepConfig::default()
     };
     test.calls_within(Duration::from_secs(2 * 3600), config)

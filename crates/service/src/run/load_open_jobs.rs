@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::queue::{Priority, QueueEntry};
 use tidegate_core::record::JobRecord;
 use tidegate_core::store::{Store, StoreError};
 use tidegate_core::{chain, planted};
@@ -12,6 +11,7 @@ use tidegate_core::{chain, planted};
 use super::resume::Resumed;
 use crate::job_service::JobService;
 use crate::snapshot::TerminalState;
+use crate::waiting::entries::entry_of_record;
 use crate::waiting::loading::ServiceLookup;
 use crate::waiting::stored_job::StoredJob;
 
@@ -23,7 +23,7 @@ const LOADED_FIRST: usize = 1000;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Why a job failed that was running when the server died.
-const LOST: &str =
+pub(crate) const LOST: &str =
     "the server was stopped while the model ran the job, and does not run it again (--on-lost)";
 
 /// When a recorded job joins its queue.
@@ -83,12 +83,7 @@ impl JobService {
     pub(crate) async fn enqueue_recorded(&self, record: &JobRecord, join: JoinQueue) {
         let (shared, spec) = (self.shared(), &record.spec);
         let key = (spec.account.clone(), spec.id.clone());
-        let entry = QueueEntry {
-            account: spec.account.clone(),
-            id: spec.id.clone(),
-            priority: Priority::from_context(&spec.context),
-            deadline: spec.deadline,
-        };
+        let entry = entry_of_record(record);
         let insert = || {
             shared.registry.get(&key.0, &key.1).is_none()
                 && shared.waiting_jobs.insert_stored(

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidegate_core::queue::{Claim, Queue, QueueName};
+use tidegate_core::queue::{Claim, Queue, QueueEntry, QueueName};
 use tokio::sync::Notify;
 
 /// The claims of this process, of all models.
@@ -64,6 +64,19 @@ pub(crate) struct ClaimGuard {
 }
 
 impl ClaimGuard {
+    /// The entry that is claimed.
+    pub(crate) fn entry(&self) -> &QueueEntry {
+        &self.claim.entry
+    }
+
+    /// Lets the entry wait again.
+    pub(crate) async fn put_back(self) {
+        if let Err(error) = self.queue.put_back(&self.claim).await {
+            // Upkeep finds the entry again.
+            tracing::warn!(job = %self.claim.entry.id, %error, "failed to put queue entry back");
+        }
+    }
+
     /// Removes the entry: the end of its job is committed.
     pub(crate) async fn ack(self) {
         if let Err(error) = self.queue.ack(&self.claim).await {

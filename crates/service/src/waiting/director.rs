@@ -12,11 +12,12 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use jiff::Timestamp;
 use tidegate_core::port::{Admission, Admitted, BoxFuture, WaitPolicy};
-use tidegate_core::queue::{Consumer, Priority, QueueEntry};
+use tidegate_core::queue::{QueueEntry, TakeOptions};
 use tidegate_core::store::Store;
-use tidegate_core::{Account, JobId, Refusal};
+use tidegate_core::{Account, JobId, Refusal, chain};
 
 use super::claims::ClaimGuard;
+use super::entries::entry_of_job;
 use super::input_memory::InputLocation;
 use super::stored_job::StoredJob;
 use super::waiting_jobs::{JobKey, ResidentJob, TakenJob, key_of};
@@ -41,12 +42,7 @@ impl JobService {
         recorded: Option<(Arc<dyn Store>, u32)>,
     ) {
         let job = Arc::clone(&prepared.job);
-        let entry = QueueEntry {
-            account: job.account().clone(),
-            id: job.id().clone(),
-            priority: Priority::from_context(&prepared.context),
-            deadline: job.deadline(),
-        };
+        let entry = entry_of_job(&prepared);
         let shared = self.shared();
         let insert = || match location {
             InputLocation::Store if recorded.is_some() => {
@@ -76,9 +72,9 @@ impl JobService {
     /// Adds the entry of a waiting job to the queue of this model.
     pub(crate) async fn push_entry(&self, entry: QueueEntry) {
         let queue = &self.shared().deps.queue;
-        let id = entry.id.clone();
-        if let Err(error) = queue.push(&self.model.queue_name, entry).await {
-            tracing::error!(job = %id, %error, "failed to enqueue recorded job, the next server process finds it");
+        if let Err(error) = queue.push(&self.model.queue_name, entry.clone()).await {
+            tracing::error!(job = %entry.id, %error, "failed to enqueue job, retrying");
+            self.model.tasks.spawn(push_later(self.clone(), entry));
         }
         // After the insert, so that a director that is about to exit either sees the job or is replaced.
         if !self.model.has_director.swap(true, Ordering::SeqCst) {
@@ -200,22 +196,18 @@ impl JobService {
     }
 
     /// Starts the next job of the queue with this admission.
-    async fn start_next(
-        &self,
-        consumer: &Consumer,
-        admission: Result<Box<dyn Admission>, Refusal>,
-    ) {
+    async fn start_next(&self, admission: Result<Box<dyn Admission>, Refusal>) {
         let admission = match admission {
             Ok(admission) => admission,
-            Err(refusal) => return self.fail_if_retired(consumer, &refusal).await,
+            Err(refusal) => return self.fail_if_retired(&refusal).await,
         };
-        if let Some((waiting, claim)) = self.take_next(consumer).await {
+        if let Some((waiting, claim)) = self.take_next().await {
             self.start(waiting, Admitted::Now(admission), claim);
         }
     }
 
     /// The executor admits nothing. Recorded jobs go on waiting, unless the model is no longer served.
-    async fn fail_if_retired(&self, consumer: &Consumer, refusal: &Refusal) {
+    async fn fail_if_retired(&self, refusal: &Refusal) {
         let is_retired = self
             .model
             .succession
@@ -224,13 +216,13 @@ impl JobService {
         if !is_retired && self.store().is_some() {
             return;
         }
-        while let Some((waiting, claim)) = self.take_next(consumer).await {
+        while let Some((waiting, claim)) = self.take_next().await {
             let refused = std::future::ready(Err(refusal.clone()));
             self.start(waiting, Admitted::Queued(Box::pin(refused)), claim);
         }
     }
 
-    async fn take_next(&self, consumer: &Consumer) -> Option<(TakenJob, ClaimGuard)> {
+    async fn take_next(&self) -> Option<(TakenJob, ClaimGuard)> {
         let PerModel {
             shared,
             queue_name,
@@ -239,7 +231,8 @@ impl JobService {
         } = &*self.model;
         let queue = &shared.deps.queue;
         loop {
-            let claim = match queue.take(queue_name, consumer, Duration::ZERO).await {
+            let options = TakeOptions::within(Duration::ZERO);
+            let claim = match queue.take(queue_name, options).await {
                 Ok(claim) => claim?,
                 Err(error) => {
                     tracing::error!(queue = %queue_name, %error, "failed to take next job");
@@ -254,8 +247,39 @@ impl JobService {
             match waiting {
                 Some(waiting) => return Some((waiting, claim)),
                 // The job ended before it started, or its end is being committed.
-                None => claim.ack().await,
+                None if !queue.is_shared() => claim.ack().await,
+                None => match self.adopt(claim).await {
+                    Ok(Some(adopted)) => return Some(adopted),
+                    Ok(None) => {}
+                    Err(error) => {
+                        tracing::error!(queue = %queue_name, error = %chain(&error), "failed to read the job of a queue entry, retrying");
+                        tokio::time::sleep(RETRY_AFTER).await;
+                        return None;
+                    }
+                },
             }
+        }
+    }
+}
+
+/// Pushes an entry that the queue did not take, until it does or the server shuts down. The next server
+/// process finds the jobs of the store.
+async fn push_later(service: JobService, entry: QueueEntry) {
+    let shared = service.shared();
+    let key = (entry.account.clone(), entry.id.clone());
+    loop {
+        let pause = tokio::time::sleep(RETRY_AFTER);
+        let is_open = shared.closing.run_until_cancelled(pause).await.is_some();
+        if !is_open || !shared.waiting_jobs.has(&key) {
+            return;
+        }
+        let pushed = shared
+            .deps
+            .queue
+            .push(&service.model.queue_name, entry.clone());
+        if pushed.await.is_ok() {
+            tracing::info!(job = %entry.id, "enqueued job after retries");
+            return;
         }
     }
 }
@@ -280,7 +304,7 @@ async fn direct(service: JobService) {
         retired,
         ..
     } = &*service.model;
-    let (queue, consumer) = (&*shared.deps.queue, Consumer::new("here"));
+    let queue = &*shared.deps.queue;
     let mut admissions: FuturesUnordered<PendingAdmission> = FuturesUnordered::new();
     let mut renewals = tokio::time::interval(RENEW_INTERVAL);
     loop {
@@ -297,7 +321,7 @@ async fn direct(service: JobService) {
         let mut retired_now = pin!(retired.cancelled());
         tokio::select! {
             biased;
-            Some(admission) = admissions.next() => service.start_next(&consumer, admission).await,
+            Some(admission) = admissions.next() => service.start_next(admission).await,
             waiting = queue.wait_for_more_than(queue_name, pending), if !leaves && pending < max_pending => match waiting {
                 Ok(waiting) => {
                     let wanted = pending..waiting.min(max_pending);
@@ -309,8 +333,12 @@ async fn direct(service: JobService) {
                 }
             },
             _ = renewals.tick() => {
-                if let Err(error) = queue.renew(&shared.claims.of(queue_name)).await {
-                    tracing::warn!(queue = %queue_name, %error, "failed to renew claims");
+                match queue.renew(&shared.claims.of(queue_name)).await {
+                    // The lease of the job decides who may end it, not the claim.
+                    Ok(lost) => lost.iter().for_each(|claim| {
+                        tracing::debug!(queue = %queue_name, job = %claim.entry.id, "lost the claim of a running job");
+                    }),
+                    Err(error) => tracing::warn!(queue = %queue_name, %error, "failed to renew claims"),
                 }
             }
             () = wake_director.notified() => {}

@@ -5,11 +5,13 @@
 
 pub(crate) mod claims;
 mod director;
+pub(crate) mod entries;
 pub(crate) mod input_memory;
 mod job_handles;
 pub(crate) mod loading;
 mod lookup;
 mod orphans;
+pub(crate) mod queue_names;
 mod reload_input;
 pub(crate) mod stored_job;
 pub(crate) mod waiting_jobs;

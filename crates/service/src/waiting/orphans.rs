@@ -16,9 +16,10 @@ const LOST: &str = "the task that ran the job was lost, and the job does not run
 
 #[async_trait]
 impl UpkeepHandler for ModelRegistry {
-    async fn overdue(&self, entry: &QueueEntry) {
+    async fn overdue(&self, entry: &QueueEntry) -> bool {
         // A running job stops at its deadline by itself.
         self.lookup().wake_by_id(&entry.account, &entry.id);
+        true
     }
 
     fn active_claims(&self) -> Vec<Claim> {
@@ -35,7 +36,12 @@ impl UpkeepHandler for ModelRegistry {
         }
     }
 
-    async fn is_over(&self, entry: &QueueEntry) -> bool {
+    async fn exhausted(&self, claim: &Claim) -> Disposition {
+        // The number of leases decides, as for every lost job: `--on-lost`.
+        self.lost(claim).await
+    }
+
+    async fn prune(&self, entry: &QueueEntry) -> bool {
         if self.lookup().is_waiting(&entry.account, &entry.id) {
             return false;
         }
@@ -43,6 +49,21 @@ impl UpkeepHandler for ModelRegistry {
             Some(job) => job.status().is_terminal(),
             None => true,
         }
+    }
+
+    async fn requeue(&self) -> bool {
+        let waiting = self.lookup().shared().waiting_jobs.entries();
+        let count = waiting.len();
+        for (service, entry) in waiting {
+            let queue = &service.shared().deps.queue;
+            let (name, id) = (&service.model.queue_name, entry.id.clone());
+            if let Err(error) = queue.push(name, entry).await {
+                tracing::warn!(queue = %name, job = %id, %error, "failed to push waiting job again, retrying");
+                return false;
+            }
+        }
+        tracing::info!(count, "pushed the waiting jobs again");
+        true
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use tidegate_core::queue::{EntryDetails, Priority, QueueEntry};
 use tidegate_core::record::{Api, JobRecord, JobSummary, Target, WebhookSpec};
 use tidegate_core::{JobKind, Status};
 
@@ -17,6 +18,8 @@ pub(crate) struct StoredJob {
     created_at: i64,
     /// The same for its last begin; 0 if it never began.
     began_at: i64,
+    /// The same for its deadline; 0 if it has none.
+    deadline: i64,
     /// The job, if its state was changed: a cancel was requested.
     pub(super) changed: Option<Arc<Job>>,
     /// The webhook as JSON, to report a job whose record cannot be read.
@@ -27,6 +30,7 @@ pub(crate) struct StoredJob {
     pub(super) attempt: u32,
     pub(super) kind: JobKind,
     pub(super) api: Api,
+    pub(super) priority: Priority,
     /// Whether it is about to start or to end.
     pub(super) is_taken: bool,
     /// Whether a previous server process accepted it.
@@ -41,12 +45,14 @@ impl StoredJob {
             target: job.shared_target(),
             created_at: job.created_at().as_microsecond(),
             began_at: 0,
+            deadline: job.deadline().map_or(0, Timestamp::as_microsecond),
             changed: None,
             hook: job.hook().and_then(hook_json),
             weight: weight(prepared.checked.weight()),
             attempt: 0,
             kind: job.kind(),
             api: job.api(),
+            priority: Priority::from_context(&prepared.context),
             is_taken: false,
             is_from_previous_run: false,
         }
@@ -59,12 +65,14 @@ impl StoredJob {
             target: Arc::new(spec.target.clone()),
             created_at: spec.created_at.as_microsecond(),
             began_at: record.started_at.map_or(0, Timestamp::as_microsecond),
+            deadline: spec.deadline.map_or(0, Timestamp::as_microsecond),
             changed: None,
             hook: spec.hook.as_ref().and_then(hook_json),
             weight: weight(spec.input.len()),
             attempt: record.attempt,
             kind: spec.kind,
             api: spec.api,
+            priority: Priority::from_context(&spec.context),
             is_taken: false,
             is_from_previous_run: true,
         }
@@ -79,6 +87,22 @@ impl StoredJob {
     pub(super) fn began_at(&self) -> Option<Timestamp> {
         let began = (self.began_at != 0).then_some(self.began_at)?;
         Timestamp::from_microsecond(began).ok()
+    }
+
+    /// Its queue entry.
+    pub(super) fn entry(&self, (account, id): &JobKey) -> QueueEntry {
+        let deadline = (self.deadline != 0).then_some(self.deadline);
+        QueueEntry {
+            account: account.clone(),
+            id: id.clone(),
+            priority: self.priority,
+            deadline: deadline.and_then(|at| Timestamp::from_microsecond(at).ok()),
+            details: Some(Arc::new(EntryDetails {
+                kind: self.kind,
+                target: Arc::clone(&self.target),
+                stream_publish_url: None,
+            })),
+        }
     }
 
     /// The receiver of its webhooks.

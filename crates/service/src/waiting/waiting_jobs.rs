@@ -6,11 +6,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
-use tidegate_core::queue::QueueName;
+use tidegate_core::queue::{QueueEntry, QueueName};
 use tidegate_core::record::{JobSummary, Target};
 use tidegate_core::store::Store;
 use tidegate_core::{Account, JobId, Status};
 
+use super::entries::entry_of_job;
 use super::input_memory::{InputLocation, InputMemory};
 use super::job_handles::JobHandles;
 use super::stored_job::StoredJob;
@@ -265,6 +266,27 @@ impl WaitingJobs {
                 })
                 .collect()
         })
+    }
+
+    /// The queue entries of all waiting jobs, in the order in which the jobs were accepted.
+    pub(crate) fn entries(&self) -> Vec<(JobService, QueueEntry)> {
+        let mut entries = self.with(|inner| {
+            let waiting = inner.jobs.iter().filter(|(_, waiting)| !waiting.is_taken());
+            let entry = |(key, waiting): (&JobKey, &Box<WaitingJob>)| {
+                let (created_at, entry) = match &waiting.place {
+                    Place::Memory(resident) => {
+                        let prepared = &resident.prepared;
+                        (prepared.job.created_at(), entry_of_job(prepared))
+                    }
+                    Place::Store(stored) => (stored.created_at(), stored.entry(key)),
+                };
+                (created_at, waiting.service.clone(), entry)
+            };
+            waiting.map(entry).collect::<Vec<_>>()
+        });
+        entries.sort_by_key(|(created_at, ..)| *created_at);
+        let pair = |(_, service, entry)| (service, entry);
+        entries.into_iter().map(pair).collect()
     }
 
     /// The summaries of the matching jobs that are in the store only.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tidegate_core::queue::{Claim, Consumer, Disposition, Priority, QueueEntry, UpkeepHandler};
+use tidegate_core::queue::{Claim, Disposition, Priority, QueueEntry, UpkeepHandler};
 use tidegate_core::record::{Api, Target};
 use tidegate_core::{Account, Event, JobId, Outcome, Status};
 use tidegate_service::{Job, JobService, ModelRegistry, ServedVersion, Submission};
@@ -131,12 +131,7 @@ async fn a_waiting_job_is_aborted_at_its_deadline() {
     )
     .await;
     let config = tidegate_queue::upkeep::UpkeepConfig::default();
-    let upkeep = tidegate_queue::upkeep::run(
-        models.queue(),
-        Arc::new(models.clone()),
-        Consumer::new("test"),
-        config,
-    );
+    let upkeep = tidegate_queue::upkeep::run(models.queue(), Arc::new(models.clone()), config);
     tokio::select! {
         () = late.ended() => {}
         () = upkeep => unreachable!("upkeep does not return"),
@@ -172,13 +167,17 @@ async fn a_job_whose_task_is_lost_fails_and_its_waiters_are_notified() {
         id: id("lost"),
         priority: Priority::Normal,
         deadline: None,
+        details: None,
     };
     let claim = Claim {
+        stream: queue.to_shared(),
         queue,
         entry,
+        moved: false,
+        deliveries: 1,
         ticket: String::new(),
     };
-    assert!(!models.is_over(&claim.entry).await);
+    assert!(!models.prune(&claim.entry).await);
     assert_eq!(models.lost(&claim).await, Disposition::Remove);
     lost.ended().await;
     assert!(
@@ -186,7 +185,7 @@ async fn a_job_whose_task_is_lost_fails_and_its_waiters_are_notified() {
             .error
             .is_some_and(|error| error.contains("was lost"))
     );
-    assert!(models.is_over(&claim.entry).await);
+    assert!(models.prune(&claim.entry).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
