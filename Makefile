@@ -48,6 +48,7 @@ environments: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/insta
 
 # Without MAKEFLAGS cargo does not share the job slots of make, which are too few.
 test-rust: ## Run the tests of the crates
+	scripts/apt.sh redis-server
 	env -u MAKEFLAGS scripts/nextest.sh
 
 test-python: $(VENV)/tools native ## Run the tests of the Python package
@@ -55,7 +56,7 @@ test-python: $(VENV)/tools native ## Run the tests of the Python package
 
 # Four processes on two cores, because many tests wait for a timeout of the server.
 test-product: environments planted-bugs native ## Test the program as users run it, next to the real Cog and Runpod
-	scripts/apt.sh libfaketime
+	scripts/apt.sh libfaketime redis-server
 	$(VENV)/bin/python -m pytest tests -q -n 4 --dist worksteal
 
 native: ## Build the program and the Python extension for this checkout
