@@ -6,9 +6,12 @@
 //! and retention are decided elsewhere: a store returns from a write only after it is durable.
 
 mod blobs;
+mod columns;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod cursor;
 mod memory;
+mod records;
 mod sqlite;
 
 pub use blobs::{FolderBlobs, InvalidBucket, S3Blobs};

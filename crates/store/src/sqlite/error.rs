@@ -3,6 +3,8 @@
 use rusqlite::{ErrorCode, ffi};
 use tidegate_core::store::StoreError;
 
+use crate::columns::ColumnError;
+
 /// Why an operation on a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DbError {
@@ -18,6 +20,15 @@ pub(super) enum DbError {
     /// The given value cannot be stored.
     #[error("{0}")]
     Invalid(String),
+}
+
+impl From<ColumnError> for DbError {
+    fn from(error: ColumnError) -> Self {
+        match error {
+            ColumnError::Corrupt(text) => Self::Corrupt(text),
+            ColumnError::Invalid(text) => Self::Invalid(text),
+        }
+    }
 }
 
 impl From<DbError> for StoreError {

@@ -10,8 +10,11 @@ use tidegate_core::{Account, JobId, Status};
 
 use super::error::DbError;
 use super::lease_markers::LeaseMarker;
-use super::rows::{self, NumberedRecord, record_of};
-use super::{columns, leases, outbox};
+use super::rows::{self, record_of};
+use super::{leases, outbox};
+use crate::columns;
+use crate::cursor::NumberedRecord;
+use crate::records::approx_size;
 
 pub(super) fn insert(conn: &Connection, spec: &JobSpec) -> Result<Inserted, DbError> {
     insert_with(conn, spec, |_| Ok(()))
@@ -227,7 +230,7 @@ pub(super) fn open(
     ))?;
     let found = statement.query(params![number(after), count(limit)])?;
     Ok(rows::take_up_to(found, limit, rows::record, |(_, record)| {
-        rows::approx_size(record)
+        approx_size(record)
     })?
     .0)
 }

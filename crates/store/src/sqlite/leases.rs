@@ -3,9 +3,9 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use tidegate_core::lease::{Fence, LeaseRequest, LeaseResult};
 
-use super::columns;
 use super::error::DbError;
 use super::lease_markers::{LeaseMarker, LeaseMarkers, MarkerReservation};
+use crate::columns;
 
 /// What decides about a request for the lease of a job.
 struct LeaseRow {

@@ -4,16 +4,18 @@ use rusqlite::{Connection, params};
 use tidegate_core::record::JobRecord;
 use tidegate_core::store::{JobQuery, Page};
 
-use super::cursor::{ListPosition, PageCursor};
 use super::error::DbError;
-use super::rows::{self, NumberedRecord, record_of};
-use super::{columns, jobs};
+use super::jobs;
+use super::rows::{self, record_of};
+use crate::columns;
+use crate::cursor::{ListPosition, NumberedRecord, PageCursor, page_of};
+use crate::records::approx_size;
 
 /// One page. `conn` must be in a transaction, so that page and neighbours are of the same state.
 pub(super) fn page(conn: &Connection, query: &JobQuery) -> Result<Page<JobRecord>, DbError> {
     let list = ListQuery::of(conn, query);
     let way = match &query.from {
-        None => Some(PageCursor::Older(NEWEST)),
+        None => Some(PageCursor::Older(ListPosition::NEWEST)),
         Some(cursor) => PageCursor::parse(cursor),
     };
     match way {
@@ -26,12 +28,6 @@ pub(super) fn page(conn: &Connection, query: &JobQuery) -> Result<Page<JobRecord
         }),
     }
 }
-
-/// After every job.
-const NEWEST: ListPosition = ListPosition {
-    created_at: i64::MAX,
-    number: i64::MAX,
-};
 
 // Both directions use the index `jobs_listed`, whose entries end with the number.
 macro_rules! older {
@@ -83,7 +79,7 @@ impl<'a> ListQuery<'a> {
         });
         let (items, more) = self.walk(OLDER, from, self.after)?;
         let newer = items.first().map_or(Ok(false), |first| {
-            self.any(ANY_NEWER, position(first), self.before)
+            self.any(ANY_NEWER, ListPosition::of(first), self.before)
         })?;
         Ok(page_of(items, more, newer))
     }
@@ -96,7 +92,7 @@ impl<'a> ListQuery<'a> {
         let (mut items, more) = self.walk(NEWER, from, self.before)?;
         items.reverse();
         let older = items.last().map_or(Ok(false), |last| {
-            self.any(ANY_OLDER, position(last), self.after)
+            self.any(ANY_OLDER, ListPosition::of(last), self.after)
         })?;
         Ok(page_of(items, older, more))
     }
@@ -118,7 +114,7 @@ impl<'a> ListQuery<'a> {
             one_more
         ])?;
         rows::take_up_to(rows, self.limit, rows::record, |(_, record)| {
-            rows::approx_size(record)
+            approx_size(record)
         })
     }
 
@@ -132,28 +128,5 @@ impl<'a> ListQuery<'a> {
             bound,
             1
         ])?)
-    }
-}
-
-fn position((number, record): &NumberedRecord) -> ListPosition {
-    ListPosition {
-        created_at: columns::micros(record.spec.created_at),
-        number: *number,
-    }
-}
-
-fn page_of(items: Vec<NumberedRecord>, older: bool, newer: bool) -> Page<JobRecord> {
-    let next = items
-        .last()
-        .filter(|_| older)
-        .map(|last| PageCursor::Older(position(last)).cursor());
-    let previous = items
-        .first()
-        .filter(|_| newer)
-        .map(|first| PageCursor::Newer(position(first)).cursor());
-    Page {
-        items: items.into_iter().map(|(_, record)| record).collect(),
-        next,
-        previous,
     }
 }

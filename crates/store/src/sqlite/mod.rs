@@ -10,8 +10,6 @@
 //! ```
 
 mod checkpoint;
-mod columns;
-mod cursor;
 mod data_dir;
 mod documents;
 mod error;

@@ -15,7 +15,8 @@ use tidegate_core::record::WebhookSpec;
 use tidegate_core::{Account, JobId};
 
 use super::error::DbError;
-use super::{columns, jobs};
+use super::jobs;
+use crate::columns;
 
 pub(super) fn insert(conn: &Connection, message: &OutboxMessage) -> Result<(), DbError> {
     let mut statement = conn.prepare_cached(

@@ -14,6 +14,7 @@ use tidegate_core::outbox::{OutboxMessage, TakeRequest};
 
 use super::error::DbError;
 use super::{jobs, outbox};
+use crate::records::DueMessages;
 
 /// The first receiver with pending messages, and when its next message is due.
 pub(super) const FIRST_RECEIVER: &str =
@@ -28,12 +29,6 @@ pub(super) const UNCLAIMED: &str =
     "SELECT l.number, l.next_at, length(b.body) FROM letters l JOIN bodies b ON b.number = l.number
      WHERE l.settled_at IS NULL AND l.receiver = ?1 AND (l.holder IS NULL OR l.next_at <= ?2)
      ORDER BY l.next_at LIMIT ?3";
-
-/// The messages to claim, and the time until others are due.
-pub(super) struct DueMessages {
-    pub(super) numbers: Vec<i64>,
-    pub(super) next_due: Option<Duration>,
-}
 
 /// Chooses messages that are due.
 pub(super) fn choose(conn: &Connection, request: &TakeRequest) -> Result<DueMessages, DbError> {

@@ -2,11 +2,15 @@
 
 use bytes::Bytes;
 use rusqlite::Row;
+use serde_json::{Map, Value};
 use tidegate_core::JobId;
 use tidegate_core::record::{Api, Completion, JobRecord, JobSpec, Target};
+use tidegate_core::remote::RemoteFacts;
 
-use super::columns;
 use super::error::DbError;
+use crate::columns;
+use crate::cursor::NumberedRecord;
+use crate::records::{MAX_RESULT_BYTES, NO_INPUT};
 
 /// A `SELECT` of all columns of a record, in this order, followed by the rest of the statement.
 macro_rules! record_of {
@@ -21,14 +25,6 @@ macro_rules! record_of {
     };
 }
 pub(super) use record_of;
-
-/// The input of a job whose data was removed.
-const NO_INPUT: &[u8] = b"{}";
-/// A result with many rows ends after this many bytes, because it is held in memory.
-pub(super) const MAX_RESULT_BYTES: usize = 16 << 20;
-
-/// A record with its job number.
-pub(super) type NumberedRecord = (i64, JobRecord);
 
 /// Reads a row of [`record_of`].
 pub(super) fn record(row: &Row<'_>) -> Result<NumberedRecord, DbError> {
@@ -92,9 +88,7 @@ fn completion(row: &Row<'_>) -> Result<Option<Completion>, DbError> {
     let mut metrics = columns::json(text(row, 21)?)?;
     let remote = match row.get::<_, Option<String>>(27)? {
         Some(remote) => Some(columns::json(&remote)?),
-        None if columns::api(text(row, 7)?)? == Api::Runpod => {
-            columns::remote_facts_among(&mut metrics)
-        }
+        None if columns::api(text(row, 7)?)? == Api::Runpod => remote_facts_among(&mut metrics),
         None => None,
     };
     Ok(Some(Completion {
@@ -107,22 +101,37 @@ fn completion(row: &Row<'_>) -> Result<Option<Completion>, DbError> {
     }))
 }
 
-/// Roughly how many bytes of memory a record uses.
-pub(super) fn approx_size(record: &JobRecord) -> usize {
-    let completion = record.completion.as_ref().map_or(0, |completion| {
-        completion.output.as_ref().map_or(0, Bytes::len) + completion.logs.len()
-    });
-    record.spec.input.len() + completion
+/// The facts about a remote worker in a row of layout 4 or earlier, where they are among the metrics.
+fn remote_facts_among(metrics: &mut Map<String, Value>) -> Option<RemoteFacts> {
+    if !metrics.contains_key("worker") {
+        return None;
+    }
+    let mut flag = |name| metrics.remove(name).is_some();
+    let (waiting, streamed) = (flag("waits"), flag("streamed"));
+    let (no_output, timed_out) = (flag("no_output"), flag("timed_out"));
+    Some(RemoteFacts {
+        worker: metrics
+            .remove("worker")
+            .and_then(|worker| Some(worker.as_str()?.to_owned())),
+        retries: metrics.remove("retries").and_then(|count| count.as_u64()),
+        progress: metrics.remove("progress"),
+        final_output: metrics.remove("final_output"),
+        waiting,
+        streamed,
+        no_output,
+        timed_out,
+    })
 }
 
 fn text<'row>(row: &'row Row<'_>, column: usize) -> Result<&'row str, DbError> {
-    row.get_ref(column)?.as_str().map_err(columns::corrupt)
+    Ok(row.get_ref(column)?.as_str().map_err(columns::corrupt)?)
 }
 
 fn timestamp(row: &Row<'_>, column: usize) -> Result<Option<jiff::Timestamp>, DbError> {
-    row.get::<_, Option<i64>>(column)?
+    Ok(row
+        .get::<_, Option<i64>>(column)?
         .map(columns::timestamp)
-        .transpose()
+        .transpose()?)
 }
 
 /// Reads up to `limit` rows, fewer if they are large, and returns whether more exist. The statement

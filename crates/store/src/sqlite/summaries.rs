@@ -6,7 +6,8 @@ use tidegate_core::record::{JobSummary, Target};
 use tidegate_core::store::JobFilter;
 
 use super::error::DbError;
-use super::{columns, jobs};
+use super::jobs;
+use crate::columns;
 
 /// NULL matches everything. The statuses are separated and surrounded by commas.
 const RECENT: &str = "SELECT id, account, kind, model, version, deployment, face, status, created_at, started_at, completed_at,
@@ -41,10 +42,9 @@ pub(super) fn recent(conn: &Connection, filter: &JobFilter) -> Result<Vec<JobSum
 }
 
 fn summary(row: &Row<'_>) -> Result<JobSummary, DbError> {
-    let timestamp = |column| {
-        row.get::<_, Option<i64>>(column)?
-            .map(columns::timestamp)
-            .transpose()
+    let timestamp = |column| -> Result<_, DbError> {
+        let value: Option<i64> = row.get(column)?;
+        Ok(value.map(columns::timestamp).transpose()?)
     };
     Ok(JobSummary {
         id: JobId::parse(&row.get::<_, String>(0)?).map_err(columns::corrupt)?,

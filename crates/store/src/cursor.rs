@@ -2,19 +2,41 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use tidegate_core::store::Cursor;
+use tidegate_core::record::JobRecord;
+use tidegate_core::store::{Cursor, Page};
+
+use crate::columns;
+
+/// A record with its job number.
+pub(crate) type NumberedRecord = (i64, JobRecord);
 
 /// The position of a job in a list: its time of creation, then its number. The job itself may have
 /// been deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ListPosition {
-    pub(super) created_at: i64,
-    pub(super) number: i64,
+pub(crate) struct ListPosition {
+    pub(crate) created_at: i64,
+    pub(crate) number: i64,
+}
+
+impl ListPosition {
+    /// After every job.
+    pub(crate) const NEWEST: Self = Self {
+        created_at: i64::MAX,
+        number: i64::MAX,
+    };
+
+    /// The position of a job.
+    pub(crate) fn of((number, record): &NumberedRecord) -> Self {
+        Self {
+            created_at: columns::micros(record.spec.created_at),
+            number: *number,
+        }
+    }
 }
 
 /// A cursor: a position and the direction from there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PageCursor {
+pub(crate) enum PageCursor {
     /// Jobs before the position.
     Older(ListPosition),
     /// Jobs after the position.
@@ -25,7 +47,7 @@ const OLDER: u8 = 1;
 const NEWER: u8 = 2;
 
 impl PageCursor {
-    pub(super) fn cursor(self) -> Cursor {
+    pub(crate) fn cursor(self) -> Cursor {
         let (direction, position) = match self {
             Self::Older(position) => (OLDER, position),
             Self::Newer(position) => (NEWER, position),
@@ -37,7 +59,7 @@ impl PageCursor {
     }
 
     /// `None` for a text that is not a cursor of this store.
-    pub(super) fn parse(cursor: &Cursor) -> Option<Self> {
+    pub(crate) fn parse(cursor: &Cursor) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(&cursor.0).ok()?;
         let (direction, rest) = bytes.split_first()?;
         let (created_at, number) = rest.split_first_chunk::<8>()?;
@@ -50,6 +72,23 @@ impl PageCursor {
             NEWER => Some(Self::Newer(position)),
             _ => None,
         }
+    }
+}
+
+/// A page of these jobs, with cursors if there are older and newer jobs beside it.
+pub(crate) fn page_of(items: Vec<NumberedRecord>, older: bool, newer: bool) -> Page<JobRecord> {
+    let next = items
+        .last()
+        .filter(|_| older)
+        .map(|last| PageCursor::Older(ListPosition::of(last)).cursor());
+    let previous = items
+        .first()
+        .filter(|_| newer)
+        .map(|first| PageCursor::Newer(ListPosition::of(first)).cursor());
+    Page {
+        items: items.into_iter().map(|(_, record)| record).collect(),
+        next,
+        previous,
     }
 }
 
