@@ -48,7 +48,7 @@ environments: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/insta
 
 # Without MAKEFLAGS cargo does not share the job slots of make, which are too few.
 test-rust: ## Run the tests of the crates
-	scripts/apt.sh redis-server
+	scripts/apt.sh postgresql redis-server
 	env -u MAKEFLAGS scripts/nextest.sh
 
 test-python: $(VENV)/tools native ## Run the tests of the Python package

@@ -1,9 +1,10 @@
 //! The port of leases in a cluster: the directors that run jobs hold leases, and the store decides who holds
 //! which.
 //!
-//! A lease lives as long as its holder sends heartbeats. A lease that has expired is lost only when the job
-//! is leased again or ended: a late end of the last holder counts. The clock of the store decides; callers
-//! pass durations.
+//! A lease lives as long as its holder sends heartbeats. [`Leases::expired`], which a cluster calls regularly,
+//! finds the leases whose holders are dead; time in which it was not called does not count. A lease that has
+//! expired is lost only when the job is leased again or ended: a late end of the last holder counts. The
+//! clock of the store decides; callers pass durations.
 
 use std::time::Duration;
 
@@ -92,7 +93,7 @@ pub struct GrantedLease {
     pub remaining: Option<Duration>,
 }
 
-/// A sign of life of a director.
+/// A heartbeat of a director.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
     /// The director.
@@ -114,7 +115,7 @@ pub struct HeartbeatResult {
     pub lost: Vec<JobRef>,
 }
 
-/// The leases of a cluster, and the bookkeeping that finds jobs that nobody runs.
+/// The leases of a cluster, and the bookkeeping that finds jobs that no director runs.
 #[async_trait]
 pub trait Leases: Send + Sync {
     /// Leases a job to a director. A live lease of another holder refuses it; an expired one, and one of a
@@ -132,8 +133,9 @@ pub trait Leases: Send + Sync {
     async fn release(&self, lease: &HeldLease) -> Result<bool, StoreError>;
 
     /// Stores an interim webhook message about a running job. It replaces the previous one if that was not
-    /// sent yet, and is never sent after the final message. Returns whether the lease is the last one and
-    /// the job is open; otherwise nothing is stored.
+    /// sent yet, and is never sent after the final message, which must be stored without a claim. Settled
+    /// interim messages are deleted. Returns whether the lease is the last one and the job is open;
+    /// otherwise nothing is stored.
     async fn put_interim(
         &self,
         lease: &HeldLease,
@@ -143,8 +145,9 @@ pub trait Leases: Send + Sync {
     /// Ends the life of a director that has stopped in order: its leases are lost at once.
     async fn retire(&self, holder: &Holder) -> Result<(), StoreError>;
 
-    /// Open jobs whose last lease has expired, at most `limit`. If the store did not run for a while, all
-    /// holders live for `lasts` more: they could not send heartbeats.
+    /// Open jobs whose last lease has expired, at most `limit`. Each expired lease is returned once; from
+    /// then on its job is not known to be in the queue. If this was not called for more than half of
+    /// `lasts`, the holders that lived before live for `lasts` more: they could not send heartbeats.
     async fn expired(&self, lasts: Duration, limit: usize) -> Result<Vec<JobRecord>, StoreError>;
 
     /// Records that these jobs are in the queue.

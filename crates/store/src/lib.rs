@@ -1,8 +1,8 @@
-//! The storage backends: job records, outbox messages and documents in SQLite, and the bytes of
-//! files in a folder or in S3.
+//! The storage backends: job records, outbox messages and documents in SQLite or PostgreSQL, and the
+//! bytes of files in a folder or in S3.
 //!
-//! They implement the ports `tidegate_core::store::{Store, Documents}` and
-//! `tidegate_core::blobs::Blobs`. Only the binary knows which backend it opened. Queueing, access
+//! They implement the ports `tidegate_core::store::{Store, Documents}`,
+//! `tidegate_core::leases::Leases` (PostgreSQL) and `tidegate_core::blobs::Blobs`. Only the binary knows which backend it opened. Queueing, access
 //! and retention are decided elsewhere: a store returns from a write only after it is durable.
 
 mod blobs;
@@ -11,9 +11,14 @@ mod columns;
 pub mod conformance;
 mod cursor;
 mod memory;
+mod postgres;
 mod records;
 mod sqlite;
 
 pub use blobs::{FolderBlobs, InvalidBucket, S3Blobs};
 pub use memory::MemoryDocuments;
+pub use postgres::{
+    DatabaseUse, InvalidPostgresUrl, PostgresOpenError, PostgresOptions, PostgresStore,
+    PostgresUrl, TlsSetupError,
+};
 pub use sqlite::{SqliteOptions, SqliteStore, StoreOpenError};

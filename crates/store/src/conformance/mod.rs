@@ -4,10 +4,12 @@
 //! A backend writes `tidegate_store::conformance!(open);` in its tests, where `open` is an async
 //! function that returns an empty store and a guard that cleans up when dropped. [`durability`]
 //! needs a process of its own and is called directly. A backend with documents only writes
-//! `conformance!(@documents open);`.
+//! `conformance!(@documents open);`. A backend with leases of a cluster adds
+//! `conformance!(@cluster_leases open);`.
 #![expect(clippy::unwrap_used, reason = "these are tests")]
 
 pub mod blobs;
+pub mod cluster_leases;
 pub mod documents;
 pub mod durability;
 pub mod jobs;
@@ -15,6 +17,7 @@ pub mod leases;
 pub mod lists;
 pub mod open;
 pub mod outbox;
+pub mod postgres_server;
 pub mod races;
 pub mod retention;
 pub mod samples;
@@ -108,6 +111,31 @@ macro_rules! conformance {
             the_id_of_a_deleted_job_is_free,
         );
         $crate::conformance!(@documents $open);
+    };
+    (@cluster_leases $open:ident) => {
+        $crate::conformance!(@cases $open, cluster_leases:
+            a_lease_is_granted_with_the_record,
+            the_same_nonce_gets_the_same_lease,
+            the_holder_of_a_lease_is_known,
+            a_live_lease_refuses_others,
+            an_expired_lease_is_granted_to_another,
+            a_late_end_of_the_last_holder_counts,
+            an_expired_lease_is_returned_once,
+            a_later_boot_supersedes_the_earlier,
+            canceled_ended_and_unknown_jobs_have_no_lease,
+            an_overdue_job_has_no_lease,
+            a_job_is_started_a_limited_number_of_times,
+            a_released_lease_does_not_count,
+            heartbeats_keep_leases,
+            a_heartbeat_reports_cancels_and_lost_leases,
+            a_retired_director_has_no_leases,
+            unqueued_jobs_are_found,
+            an_interim_message_is_replaced,
+            no_interim_message_is_sent_after_the_final_one,
+            an_outdated_lease_stores_no_message,
+            one_of_many_directors_gets_the_lease,
+            a_cancel_races_with_a_lease,
+        );
     };
     (@documents $open:ident) => {
         $crate::conformance!(@cases $open, documents:

@@ -3,5 +3,8 @@
 mod blobs;
 mod durability;
 mod memory;
+mod postgres;
+mod postgres_durability;
+mod postgres_open;
 mod previous_version;
 mod suite;

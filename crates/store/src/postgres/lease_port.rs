@@ -1,0 +1,209 @@
+//! Implements the port of leases in a cluster.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tidegate_core::leases::{
+    AcquireRequest, AcquireResult, GrantedLease, Heartbeat, HeartbeatResult, HeldLease, Holder,
+    JobRef, Leases,
+};
+use tidegate_core::outbox::OutboxMessage;
+use tidegate_core::record::JobRecord;
+use tidegate_core::store::{Store, StoreError};
+
+use super::acquire::{self, AcquireDecision, LeaseQuery};
+use super::interim::{self, InterimMessage};
+use super::port::OVERHEAD;
+use super::writer::LockOrder;
+use super::{PostgresStore, heartbeat, reconcile};
+use crate::cursor::NumberedRecord;
+
+#[async_trait]
+impl Leases for PostgresStore {
+    async fn acquire(&self, request: AcquireRequest) -> Result<AcquireResult, StoreError> {
+        let job = request.job.clone();
+        let decision = self.decide(LeaseQuery::of_holder(request)).await?;
+        // The record is read afterwards: large inputs must not delay the commits of other jobs.
+        let record = match decision {
+            AcquireDecision::Granted(..)
+            | AcquireDecision::CancelRequested
+            | AcquireDecision::Overdue
+            | AcquireDecision::Exhausted => self.get(&job.account, &job.id).await?,
+            _ => None,
+        };
+        Ok(match (decision, record.map(Box::new)) {
+            (AcquireDecision::Superseded, _) => AcquireResult::Superseded,
+            (AcquireDecision::Unknown, _) => AcquireResult::Unknown,
+            (AcquireDecision::Ended, _) => AcquireResult::Ended,
+            (_, Some(record)) if record.completion.is_some() => AcquireResult::Ended,
+            (AcquireDecision::Granted(fence, remaining), Some(record))
+                if record.attempt == fence.attempt =>
+            {
+                AcquireResult::Granted(Box::new(GrantedLease {
+                    record: *record,
+                    fence,
+                    remaining,
+                }))
+            }
+            (AcquireDecision::CancelRequested, Some(record)) => {
+                AcquireResult::CancelRequested(record)
+            }
+            (AcquireDecision::Overdue, Some(record)) => AcquireResult::Overdue(record),
+            (AcquireDecision::Exhausted, Some(record)) => AcquireResult::Exhausted(record),
+            // Another lease was granted since, or the job was deleted.
+            (_, _) => AcquireResult::HeldByAnother,
+        })
+    }
+
+    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatResult, StoreError> {
+        self.connections
+            .change(beat, |client, beat| Box::pin(heartbeat::beat(client, beat)))
+            .await
+    }
+
+    async fn release(&self, lease: &HeldLease) -> Result<bool, StoreError> {
+        let order = LockOrder::Job(lease.job.account.clone(), lease.job.id.clone());
+        self.writer
+            .change(order, OVERHEAD, lease.clone(), |client, lease| {
+                Box::pin(heartbeat::release(client, lease))
+            })
+            .await
+    }
+
+    async fn put_interim(
+        &self,
+        lease: &HeldLease,
+        message: OutboxMessage,
+    ) -> Result<bool, StoreError> {
+        let order = LockOrder::Job(lease.job.account.clone(), lease.job.id.clone());
+        let bytes = OVERHEAD + message.body.len();
+        let interim = InterimMessage {
+            lease: lease.clone(),
+            message,
+        };
+        self.writer
+            .change(order, bytes, interim, |client, interim| {
+                Box::pin(interim::put(client, interim))
+            })
+            .await
+    }
+
+    async fn holder_of(&self, job: &JobRef) -> Result<Option<Holder>, StoreError> {
+        self.connections
+            .read(job, |client, job| {
+                Box::pin(heartbeat::holder_of(client, job))
+            })
+            .await
+    }
+
+    async fn retire(&self, holder: &Holder) -> Result<(), StoreError> {
+        self.connections
+            .change(holder, |client, holder| {
+                Box::pin(heartbeat::retire(client, holder))
+            })
+            .await
+    }
+
+    async fn expired(&self, lasts: Duration, limit: usize) -> Result<Vec<JobRecord>, StoreError> {
+        let numbers = self
+            .connections
+            .change((lasts, limit), |client, (lasts, limit)| {
+                Box::pin(async move {
+                    reconcile::move_pulse(client, *lasts).await?;
+                    reconcile::expire(client, *limit).await
+                })
+            })
+            .await?;
+        if numbers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = self
+            .connections
+            .read(numbers, |client, numbers| {
+                Box::pin(reconcile::open_records(client, numbers))
+            })
+            .await?;
+        Ok(records(found))
+    }
+
+    async fn mark_queued(&self, jobs: &[JobRef]) -> Result<(), StoreError> {
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        self.connections
+            .change(jobs, |client, jobs| {
+                Box::pin(reconcile::mark_queued(client, jobs))
+            })
+            .await
+    }
+
+    async fn mark_all_unqueued(&self) -> Result<(), StoreError> {
+        let mut after = Some(0);
+        while let Some(number) = after {
+            after = self
+                .connections
+                .change(number, |client, number| {
+                    Box::pin(reconcile::mark_unqueued_after(client, *number))
+                })
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn unqueued(&self, age: Duration, limit: usize) -> Result<Vec<JobRecord>, StoreError> {
+        let found = self
+            .connections
+            .read((age, limit), |client, (age, limit)| {
+                Box::pin(reconcile::unqueued(client, *age, *limit))
+            })
+            .await?;
+        Ok(records(found))
+    }
+}
+
+impl PostgresStore {
+    async fn decide(&self, mut query: LeaseQuery) -> Result<AcquireDecision, StoreError> {
+        let mut retry = self.connections.retry();
+        loop {
+            let job = &query.request.job;
+            let order = LockOrder::Job(job.account.clone(), job.id.clone());
+            let decision = self
+                .writer
+                .change(order, OVERHEAD, query.clone(), |client, query| {
+                    Box::pin(acquire::grant(client, query))
+                })
+                .await?;
+            match decision {
+                AcquireDecision::HolderNeeded => {
+                    if !self.keep_alive(&query.request).await? {
+                        return Ok(AcquireDecision::Superseded);
+                    }
+                    query = query.of_fresh_holder();
+                }
+                AcquireDecision::Changed if retry.pause().await => {}
+                AcquireDecision::Changed => {
+                    return Err(StoreError::Unavailable(
+                        "the job changes all the time".to_owned(),
+                    ));
+                }
+                decided => return Ok(decided),
+            }
+        }
+    }
+
+    async fn keep_alive(&self, request: &AcquireRequest) -> Result<bool, StoreError> {
+        self.connections
+            .change(request, |client, request| {
+                Box::pin(heartbeat::keep_alive(
+                    client,
+                    &request.holder,
+                    request.lasts,
+                ))
+            })
+            .await
+    }
+}
+
+fn records(found: Vec<NumberedRecord>) -> Vec<JobRecord> {
+    found.into_iter().map(|(_, record)| record).collect()
+}

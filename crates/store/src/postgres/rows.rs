@@ -1,0 +1,127 @@
+//! Reads job records from rows.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use tidegate_core::JobId;
+use tidegate_core::record::{Completion, JobRecord, JobSpec, Target};
+use tokio_postgres::Row;
+
+use super::error::PgError;
+use super::text::unescape;
+use crate::columns;
+use crate::cursor::NumberedRecord;
+use crate::records::NO_INPUT;
+
+/// A `SELECT` of all columns of a record, in this order, from tables that contain the jobs as `j`, followed
+/// by the rest of the statement.
+macro_rules! record_of {
+    ($from:expr, $rest:expr) => {
+        concat!(
+            "SELECT j.number, j.account, j.id, j.kind, j.model, j.version, j.deployment, j.api, j.hook, j.context, j.status, ",
+            "j.attempt, j.created_at, j.deadline, j.started_at, j.completed_at, j.data_removed, ",
+            "i.json, e.output, e.logs, e.error, e.metrics, j.files, j.secrets, j.cancel_requested, j.destination, j.policies, e.remote ",
+            "FROM ",
+            $from,
+            " LEFT JOIN tidegate.inputs i ON i.number = j.number LEFT JOIN tidegate.ends e ON e.number = j.number ",
+            $rest
+        )
+    };
+}
+pub(super) use record_of;
+
+/// Reads a row of [`record_of`].
+pub(super) fn record(row: &Row) -> Result<NumberedRecord, PgError> {
+    let number = row.try_get(0)?;
+    // The number identifies the row in the error.
+    read(row)
+        .map(|record| (number, record))
+        .map_err(|fault| match fault {
+            PgError::Corrupt(what) => PgError::Corrupt(format!("job number {number}: {what}")),
+            other => other,
+        })
+}
+
+fn read(row: &Row) -> Result<JobRecord, PgError> {
+    Ok(JobRecord {
+        spec: spec(row)?,
+        attempt: unsigned(row, 11)?,
+        status: columns::status(row.try_get(10)?)?,
+        started_at: timestamp(row, 14)?,
+        completion: completion(row)?,
+        data_removed: row.try_get(16)?,
+        cancel_requested: row.try_get(24)?,
+    })
+}
+
+fn spec(row: &Row) -> Result<JobSpec, PgError> {
+    let input: Option<Vec<u8>> = row.try_get(17)?;
+    Ok(JobSpec {
+        id: JobId::parse(row.try_get(2)?).map_err(columns::corrupt)?,
+        account: columns::account(row.try_get(1)?)?,
+        kind: columns::kind(row.try_get(3)?)?,
+        target: target(row, 4)?,
+        input: input.map_or_else(|| Bytes::from_static(NO_INPUT), Bytes::from),
+        files: columns::json(row.try_get(22)?)?,
+        secrets: columns::json(row.try_get(23)?)?,
+        context: columns::json(row.try_get(9)?)?,
+        destination: optional_text(row, 25)?,
+        hook: row
+            .try_get::<_, Option<&str>>(8)?
+            .map(columns::json)
+            .transpose()?,
+        api: columns::api(row.try_get(7)?)?,
+        policies: columns::json(row.try_get(26)?)?,
+        deadline: timestamp(row, 13)?,
+        created_at: columns::timestamp(row.try_get(12)?)?,
+    })
+}
+
+/// The model, its version and the deployment in three columns.
+pub(super) fn target(row: &Row, column: usize) -> Result<Target, PgError> {
+    Ok(Target {
+        model: text(row, column)?,
+        version: text(row, column + 1)?,
+        deployment: columns::deployment_ref(optional_text(row, column + 2)?),
+    })
+}
+
+fn completion(row: &Row) -> Result<Option<Completion>, PgError> {
+    let Some(completed_at) = timestamp(row, 15)? else {
+        return Ok(None);
+    };
+    Ok(Some(Completion {
+        completed_at,
+        output: row.try_get::<_, Option<Vec<u8>>>(18)?.map(Bytes::from),
+        logs: text(row, 19)?,
+        error: optional_text(row, 20)?,
+        metrics: columns::json(row.try_get(21)?)?,
+        remote: row
+            .try_get::<_, Option<&str>>(27)?
+            .map(columns::json)
+            .transpose()?,
+    }))
+}
+
+/// A text that may contain U+0000.
+pub(super) fn text(row: &Row, column: usize) -> Result<String, PgError> {
+    Ok(unescape(row.try_get(column)?))
+}
+
+/// A text that may be absent and may contain U+0000.
+pub(super) fn optional_text(row: &Row, column: usize) -> Result<Option<String>, PgError> {
+    Ok(row.try_get::<_, Option<String>>(column)?.map(unescape))
+}
+
+/// A time that may be absent.
+pub(super) fn timestamp(row: &Row, column: usize) -> Result<Option<Timestamp>, PgError> {
+    Ok(row
+        .try_get::<_, Option<i64>>(column)?
+        .map(columns::timestamp)
+        .transpose()?)
+}
+
+/// An `integer` that is not negative.
+pub(super) fn unsigned(row: &Row, column: usize) -> Result<u32, PgError> {
+    let value: i32 = row.try_get(column)?;
+    Ok(u32::try_from(value).map_err(columns::corrupt)?)
+}
