@@ -105,7 +105,8 @@ impl JobService {
         }
     }
 
-    /// Resumes an open job of the previous server process, or ends it. Returns which.
+    /// Resumes an open job of the previous server process, or ends it. Returns which. A job that waits or
+    /// runs here already goes on: this process has accepted or resumed it since it started.
     pub(crate) async fn resume_record(
         &self,
         store: &Arc<dyn Store>,
@@ -113,12 +114,24 @@ impl JobService {
         record: JobRecord,
         join: JoinQueue,
     ) -> Result<ResumedAs, StoreError> {
-        let service = service_of(&record.spec.target);
+        let (shared, spec) = (self.shared(), &record.spec);
+        let key = (spec.account.clone(), spec.id.clone());
+        if shared.waiting_jobs.is_open_here(&key, &shared.registry) {
+            let unqueued = match join {
+                JoinQueue::Now => shared.loading.take_unqueued(&key),
+                JoinQueue::InOrder => None,
+            };
+            if let Some((service, entry)) = unqueued {
+                service.push_entry(entry).await;
+            }
+            return Ok(ResumedAs::Open);
+        }
+        let service = service_of(&spec.target);
         let terminal = match &service {
             _ if record.cancel_requested => TerminalState::Canceled,
             Some(service) if service.may_run_again(&record) => {
                 service.run_again(store, record, join).await;
-                return Ok(ResumedAs::Queued);
+                return Ok(ResumedAs::Open);
             }
             Some(_) => TerminalState::Failed(LOST.to_owned()),
             None => TerminalState::Failed(format!(
@@ -135,7 +148,8 @@ impl JobService {
 /// Whether an open job was resumed or ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResumedAs {
-    Queued,
+    /// It waits or runs here.
+    Open,
     Ended,
 }
 
@@ -156,7 +170,7 @@ impl OpenJobLoader {
                 .resume_record(store, service_of, record, join)
                 .await?
             {
-                ResumedAs::Queued => resumed.queued += 1,
+                ResumedAs::Open => resumed.queued += 1,
                 ResumedAs::Ended => resumed.failed += 1,
             }
             // A batch that fails is not loaded twice: its first jobs may have ended since.

@@ -102,6 +102,11 @@ impl Loading {
         })
     }
 
+    /// The entry of a job that waits here already, to queue now: the loader has read all older jobs.
+    pub(crate) fn take_unqueued(&self, key: &JobKey) -> Option<UnqueuedEntry> {
+        self.with(|state| state.unqueued.remove(key))
+    }
+
     /// Ends the loading if no entry is left; otherwise returns those that are to be queued first.
     pub(crate) fn finish(&self) -> Vec<UnqueuedEntry> {
         let left = self.with(|state| {

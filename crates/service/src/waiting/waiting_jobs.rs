@@ -17,6 +17,7 @@ use super::job_handles::JobHandles;
 use super::stored_job::StoredJob;
 use crate::job::Job;
 use crate::job_service::JobService;
+use crate::registry::Registry;
 use crate::submit::PreparedJob;
 
 /// The key of a job. Both parts are reference-counted.
@@ -237,6 +238,17 @@ impl WaitingJobs {
     /// Whether a job with this id waits or is about to start.
     pub(crate) fn has(&self, key: &JobKey) -> bool {
         self.with(|inner| inner.jobs.contains_key(key))
+    }
+
+    /// Whether a job with this id waits, is about to start, or runs. Jobs move between the waiting jobs and
+    /// the registry under the lock that this takes.
+    pub(crate) fn is_open_here(&self, key: &JobKey, registry: &Registry) -> bool {
+        self.with(|inner| {
+            inner.jobs.contains_key(key)
+                || registry
+                    .get(&key.0, &key.1)
+                    .is_some_and(|job| !job.status().is_terminal())
+        })
     }
 
     /// Whether a job with this id of any account waits in this queue or is about to start. Looks at all

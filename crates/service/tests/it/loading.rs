@@ -11,7 +11,7 @@ use tidegate_service::{JobService, OnDuplicateId, Submission, Submitted};
 
 use crate::expect_new;
 use crate::fake_model::{
-    FakeModel, ServiceOptions, resume, service_with, submission, value, yield_to_all_tasks,
+    FakeModel, Run, ServiceOptions, resume, service_with, submission, value, yield_to_all_tasks,
 };
 use crate::faulty_store::FaultyStore;
 
@@ -43,10 +43,17 @@ fn job(number: usize) -> Submission {
 }
 
 fn service(store: &Arc<FaultyStore>) -> (FakeModel, JobService) {
+    service_with_attempts(store, Some(3))
+}
+
+fn service_with_attempts(
+    store: &Arc<FaultyStore>,
+    attempts: Option<u32>,
+) -> (FakeModel, JobService) {
     let model = FakeModel::without_streaming(1);
     let options = ServiceOptions {
         store: Some(Arc::<FaultyStore>::clone(store)),
-        attempts: Some(3),
+        attempts,
         ..ServiceOptions::default()
     };
     (model.clone(), service_with(model, options))
@@ -84,9 +91,15 @@ async fn store_with_jobs() -> Arc<FaultyStore> {
 
 /// A service that has loaded the first jobs, and whose store does not return the others yet.
 async fn partly_loaded() -> (Arc<FaultyStore>, FakeModel, JobService) {
+    partly_loaded_with_attempts(Some(3)).await
+}
+
+async fn partly_loaded_with_attempts(
+    attempts: Option<u32>,
+) -> (Arc<FaultyStore>, FakeModel, JobService) {
     let store = store_with_jobs().await;
     store.allow_reads_of_open_jobs(2);
-    let (model, jobs) = service(&store);
+    let (model, jobs) = service_with_attempts(&store, attempts);
     let resumed = resume(&jobs).await;
     assert_eq!((resumed.queued, resumed.is_loading), (FIRST, true));
     (store, model, jobs)
@@ -98,15 +111,39 @@ async fn status_shown(jobs: &JobService, number: usize) -> (Status, bytes::Bytes
     (job.status, job.input)
 }
 
+/// A job that waits at the model, as the jobs of Cog's API do.
+fn cog_job(number: usize) -> Submission {
+    Submission {
+        api: Api::Cog,
+        policies: Api::Cog.policies(),
+        ..job(number)
+    }
+}
+
+/// Lets the model run the jobs before this one, and returns its run.
+async fn run_until(model: &FakeModel, id: &JobId) -> Run {
+    loop {
+        let run = model.started().await;
+        if run.work.id == *id {
+            return run;
+        }
+        run.send(succeeded());
+    }
+}
+
+fn succeeded() -> Event {
+    Event::Ended(Outcome::Succeeded {
+        output: Some(value("1")),
+    })
+}
+
 /// Lets the model run all jobs, and returns their ids in the order in which they started.
 async fn run_all(model: &FakeModel, count: usize) -> Vec<JobId> {
     let mut ids = Vec::new();
     for _ in 0..count {
         let run = model.started().await;
         ids.push(run.work.id.clone());
-        run.send(Event::Ended(Outcome::Succeeded {
-            output: Some(value("1")),
-        }));
+        run.send(succeeded());
     }
     ids
 }
@@ -187,4 +224,36 @@ async fn a_server_that_dies_during_the_loading_loses_no_job() {
     resume(&jobs).await;
     let started = run_all(&model, JOBS).await;
     assert_eq!(started, (0..JOBS).map(id).collect::<Vec<_>>());
+}
+
+/// With `--on-lost fail`, and with a number of attempts that the running one uses up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_runs_during_the_loading_is_not_taken_for_a_lost_one() {
+    for attempts in [None, Some(1)] {
+        let (store, model, jobs) = partly_loaded_with_attempts(attempts).await;
+        let accepted = Arc::clone(expect_new(jobs.submit(cog_job(JOBS)).await).job());
+        let run = run_until(&model, &id(JOBS)).await;
+        store.allow_reads_of_open_jobs(100);
+        jobs.loaded().await;
+        assert_eq!(store.record(&id(JOBS)).await.status, Status::Processing);
+        run.send(succeeded());
+        accepted.ended().await;
+        assert_eq!(accepted.status(), Status::Succeeded, "{attempts:?}");
+        assert_eq!(store.record(&id(JOBS)).await.status, Status::Succeeded);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_job_with_a_cancel_request_ends_when_the_model_has_stopped() {
+    let (store, model, jobs) = partly_loaded().await;
+    let accepted = Arc::clone(expect_new(jobs.submit(cog_job(JOBS)).await).job());
+    let mut run = run_until(&model, &id(JOBS)).await;
+    assert_eq!(jobs.cancel(accepted.account(), &id(JOBS)).await, Ok(true));
+    run.cancel_requested().await;
+    store.allow_reads_of_open_jobs(100);
+    jobs.loaded().await;
+    assert_eq!(store.record(&id(JOBS)).await.status, Status::Processing);
+    run.send(Event::Ended(Outcome::Canceled));
+    accepted.ended().await;
+    assert_eq!(store.record(&id(JOBS)).await.status, Status::Canceled);
 }
