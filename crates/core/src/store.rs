@@ -175,7 +175,8 @@ pub struct JobFinish {
     /// The id of the job.
     pub id: JobId,
     /// The lease of the attempt that ends the job. For a job that ends without a lease of its own:
-    /// the number of its last attempt, and a nonce that identifies this end.
+    /// the number of its last attempt, and a nonce that identifies this end. If a request for a lease
+    /// with that nonce was not answered, the end counts whether the lease was granted or not.
     pub fence: Fence,
     /// When the model began, if `fence` is a lease. The end commits a lease that survives only the
     /// process.

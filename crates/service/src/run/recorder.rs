@@ -67,6 +67,8 @@ pub(crate) enum LeaseDecision {
     Cancel,
     /// The job has ended, or another server has its lease.
     NotOurs,
+    /// The server shuts down, and the job is left to the next process.
+    Leave,
 }
 
 /// The result of committing the end of a job.
@@ -155,12 +157,19 @@ impl JobRecorder {
         request
     }
 
-    /// Leases the job, before the model starts. Repeats the request until the store answers.
+    /// Leases the job, before the model starts. Repeats the request until the store answers, or until
+    /// the server shuts down. A shutdown does not interrupt a request: if it is granted, the job counts as
+    /// started, so it has to start. If the caller drops this future, the job has to end: the end is
+    /// accepted whether the lease was granted or not.
     pub(crate) async fn lease(&mut self, job: &Job, at: Timestamp) -> LeaseDecision {
         if let Some(began_at) = self.began_at {
             return LeaseDecision::Start(began_at);
         }
+        let leave_at = self.leave_to_next_server();
         loop {
+            if leave_at.as_ref().is_some_and(|at| at.is_cancelled()) {
+                return LeaseDecision::Leave;
+            }
             match self
                 .records
                 .lease(self.request(job, at, self.durability))
@@ -181,7 +190,11 @@ impl JobRecorder {
                     tracing::error!(job = %job.id(), error = %chain(&error), "failed to record start of job, retrying");
                 }
             }
-            tokio::time::sleep(RETRY_AFTER).await;
+            let pause = tokio::time::sleep(RETRY_AFTER);
+            match &leave_at {
+                Some(leave_at) => drop(leave_at.run_until_cancelled(pause).await),
+                None => pause.await,
+            }
         }
     }
 

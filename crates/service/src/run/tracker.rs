@@ -285,18 +285,17 @@ impl Tracker {
         let Some(recorder) = &mut self.recorder else {
             return Ok(began_at);
         };
-        let leave_at = recorder.leave_to_next_server();
         // The lease first: it is granted at once, unless the store fails.
         let decision = tokio::select! {
             biased;
             decision = recorder.lease(&self.job, began_at) => decision,
             stop = stopped => return Err(TrackerResult::Ended(stop.terminal())),
-            () = cancelled(leave_at) => return Err(TrackerResult::Left),
         };
         match decision {
             LeaseDecision::Start(began_at) => Ok(began_at),
             LeaseDecision::Cancel => Err(TrackerResult::Ended(TerminalState::Canceled)),
             LeaseDecision::NotOurs => Err(TrackerResult::NotOurs),
+            LeaseDecision::Leave => Err(TrackerResult::Left),
         }
     }
 

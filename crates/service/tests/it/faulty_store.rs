@@ -42,6 +42,9 @@ pub(crate) struct FaultyStore {
     /// How many of the next leases and ends are committed and reported as failed.
     lost_lease_answers: AtomicUsize,
     lost_end_answers: AtomicUsize,
+    /// The result of a lease waits for a permit.
+    lease_results: Semaphore,
+    held_lease_results: AtomicUsize,
     /// How many leases and cancel requests fail.
     failing_leases: AtomicUsize,
     failed_leases: AtomicUsize,
@@ -85,6 +88,8 @@ impl FaultyStore {
             started_ends: AtomicUsize::new(0),
             lost_lease_answers: AtomicUsize::new(0),
             lost_end_answers: AtomicUsize::new(0),
+            lease_results: Semaphore::new(Semaphore::MAX_PERMITS),
+            held_lease_results: AtomicUsize::new(0),
             failing_leases: AtomicUsize::new(0),
             failed_leases: AtomicUsize::new(0),
             failing_cancels: AtomicUsize::new(0),
@@ -116,6 +121,23 @@ impl FaultyStore {
     /// Commits the next ends and reports an error for them.
     pub(crate) fn lose_end_answers(&self, times: usize) {
         self.lost_end_answers.store(times, Ordering::SeqCst);
+    }
+
+    /// Grants leases without returning the result.
+    pub(crate) fn hold_lease_results(&self) {
+        self.lease_results.forget_permits(Semaphore::MAX_PERMITS);
+    }
+
+    /// Returns the results of leases that are held, and of future ones.
+    pub(crate) fn release_lease_results(&self) {
+        self.lease_results.add_permits(Semaphore::MAX_PERMITS);
+    }
+
+    /// Waits until a lease was granted whose result is held.
+    pub(crate) async fn lease_result_held(&self) {
+        while self.held_lease_results.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Makes every lease fail until [`Self::restore_leases`].
@@ -269,6 +291,12 @@ impl JobRecords for FaultyStore {
             return Err(fault());
         }
         let result = self.store.lease(request).await;
+        self.held_lease_results.fetch_add(1, Ordering::SeqCst);
+        let _permit = self
+            .lease_results
+            .acquire()
+            .await
+            .expect("the semaphore is never closed");
         match take_one(&self.lost_lease_answers) {
             true => Err(fault()),
             false => result,

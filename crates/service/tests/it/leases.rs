@@ -1,7 +1,9 @@
 //! Leases: a job starts only with one, and calls of the store whose result is unknown.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use tidegate_core::record::Api;
 use tidegate_core::{Account, Event, JobId, Outcome, Refusal, Status};
 use tidegate_service::{JobService, OnDuplicateId, ResponseMode, Submission};
@@ -178,4 +180,64 @@ async fn a_job_counts_as_started_before_the_model_starts() {
     let crashed = store.copy_after_a_crash();
     let record = crashed.record(&id("a")).await;
     assert_eq!((record.attempt, record.status), (1, Status::Processing));
+}
+
+/// The store has granted the lease, and the job ends before its tracker knows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_stopped_while_it_is_leased_ends_in_the_store() {
+    for attempts in [None, Some(3)] {
+        let store = FaultyStore::new();
+        let (model, jobs) = service(&store, attempts);
+        store.hold_lease_results();
+        let waiting = Submission {
+            response_mode: ResponseMode::Wait,
+            ..named("a")
+        };
+        let mut ticket = expect_new(jobs.submit(waiting).await);
+        let job = Arc::clone(ticket.job());
+        tokio::select! {
+            () = ticket.ended() => panic!("the lease is held"),
+            () = store.lease_result_held() => {}
+        }
+        // The client disconnects.
+        drop(ticket);
+        job.ended().await;
+        assert_eq!((model.starts(), job.status()), (0, Status::Canceled));
+        let record = store.record(&id("a")).await;
+        assert_eq!(record.status, Status::Canceled, "{attempts:?}");
+    }
+}
+
+/// Otherwise the next process would take it for a job that the model has begun.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_leased_during_the_shutdown_runs() {
+    let store = FaultyStore::new();
+    let (model, jobs) = service(&store, None);
+    store.hold_lease_results();
+    let job = Arc::clone(expect_new(jobs.submit(named("a")).await).job());
+    store.lease_result_held().await;
+    let mut closing = Box::pin(jobs.close(Duration::from_secs(60)));
+    assert!((&mut closing).now_or_never().is_none(), "a job is open");
+    store.release_lease_results();
+    let run = tokio::select! {
+        run = model.started() => run,
+        _ = &mut closing => panic!("the job was left to the next process"),
+    };
+    run.send(succeeded());
+    assert!(closing.await);
+    assert_eq!(job.status(), Status::Succeeded);
+    assert_eq!(store.record(&id("a")).await.status, Status::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_lease_fails_is_left_to_the_next_process() {
+    let store = FaultyStore::new();
+    let (model, jobs) = service(&store, None);
+    store.fail_leases();
+    expect_new(jobs.submit(named("a")).await);
+    store.lease_failed().await;
+    assert!(jobs.close(Duration::from_secs(60)).await);
+    let record = store.record(&id("a")).await;
+    assert_eq!((record.attempt, record.status), (0, Status::Queued));
+    assert_eq!(model.starts(), 0);
 }

@@ -183,6 +183,33 @@ pub async fn an_old_lease_cannot_end_the_job(store: Arc<dyn Store>) {
     }
 }
 
+/// The requester gave up before it knew whether its lease was granted, and the model did not start.
+pub async fn an_unanswered_request_for_a_lease_can_be_ended(store: Arc<dyn Store>) {
+    for (name, durability) in ["a", "b"].into_iter().zip(DURABILITIES) {
+        store.insert(spec(name)).await.unwrap();
+        leased(&*store, lease(name, 0, 1)).await;
+        let unanswered = LeaseRequest {
+            durability,
+            ..lease(name, 1, 2)
+        };
+        let end = JobFinish {
+            fence: Fence {
+                attempt: unanswered.after_attempt,
+                nonce: unanswered.nonce,
+            },
+            status: Status::Canceled,
+            ..finish(name, 1, 3)
+        };
+        leased(&*store, unanswered).await;
+        assert!(ends(&*store, end.clone()).await, "{durability:?}");
+        assert_eq!(get(&*store, name).await.status, Status::Canceled);
+        assert_eq!(
+            store.finish(end).await.unwrap(),
+            FinishOutcome::AlreadyCommitted
+        );
+    }
+}
+
 /// A job whose last attempt was lost is ended without a lease.
 pub async fn a_lost_attempt_is_ended_without_a_lease(store: Arc<dyn Store>) {
     for (name, durability) in ["a", "b"].into_iter().zip(DURABILITIES) {

@@ -49,6 +49,7 @@ macro_rules! conformance {
             a_job_is_inserted_with_its_lease,
             a_lease_ends_its_job_once,
             an_old_lease_cannot_end_the_job,
+            an_unanswered_request_for_a_lease_can_be_ended,
             a_lost_attempt_is_ended_without_a_lease,
             a_job_with_a_cancel_request_ends_as_canceled,
             an_ended_job_takes_no_cancel_request,

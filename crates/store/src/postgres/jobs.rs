@@ -135,13 +135,14 @@ pub(super) async fn finish(client: &Client, finish: &JobFinish) -> Result<Finish
     Ok(FinishOutcome::Committed)
 }
 
-/// A lease ends its own attempt. Without a lease, the last known attempt can be ended.
+/// A lease ends its own attempt, also if its holder does not know that it was granted. Without a lease, the
+/// last known attempt can be ended.
 async fn mark_finished(client: &Client, finish: &JobFinish) -> Result<bool, PgError> {
     const FINISH: &str = "WITH ended AS (
-             UPDATE tidegate.jobs SET status = $5, completed_at = $6, attempt = $3, end_nonce = $4,
+             UPDATE tidegate.jobs SET status = $5, completed_at = $6, attempt = greatest(attempt, $3), end_nonce = $4,
                  started_at = coalesce($7, started_at)
              WHERE account = $1 AND id = $2 AND completed_at IS NULL AND (NOT cancel_requested OR $8)
-               AND CASE WHEN $7 IS NULL THEN attempt <= $3 ELSE attempt = $3 AND lease_nonce = $4 END
+               AND CASE WHEN $7 IS NULL THEN attempt <= $3 OR lease_nonce = $4 ELSE attempt = $3 AND lease_nonce = $4 END
              RETURNING number)
          INSERT INTO tidegate.ends (number, output, logs, error, metrics, remote)
          SELECT number, $9, $10, $11, $12, $13 FROM ended";

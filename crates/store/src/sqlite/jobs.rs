@@ -137,14 +137,14 @@ pub(super) fn finish(conn: &Connection, finish: &JobFinish) -> Result<FinishOutc
     Ok(FinishOutcome::Committed)
 }
 
-/// A lease ends its own attempt, also if that is not committed yet. Without a lease, the last known
-/// attempt can be ended.
+/// A lease ends its own attempt, also if that is not committed yet, and also if its holder does not know
+/// that it was granted. Without a lease, the last known attempt can be ended.
 fn mark_finished(conn: &Connection, finish: &JobFinish) -> Result<Option<i64>, DbError> {
     let mut statement = conn.prepare_cached(
-        "UPDATE jobs SET status = ?5, completed_at = ?6, attempt = ?3, end_nonce = ?4,
+        "UPDATE jobs SET status = ?5, completed_at = ?6, attempt = max(attempt, ?3), end_nonce = ?4,
              started_at = coalesce(?7, started_at), lease_nonce = CASE WHEN ?7 IS NULL THEN lease_nonce ELSE ?4 END
          WHERE account = ?1 AND id = ?2 AND completed_at IS NULL AND (cancel_asked = 0 OR ?8)
-           AND (attempt < ?3 OR (attempt = ?3 AND (?7 IS NULL OR lease_nonce = ?4)))
+           AND (attempt < ?3 OR (attempt = ?3 AND ?7 IS NULL) OR lease_nonce = ?4)
          RETURNING number",
     )?;
     let values = params![
