@@ -62,11 +62,18 @@ pub(crate) struct DispatchState {
     /// How many jobs were given to another worker.
     pub(crate) retried: u64,
     pub(crate) closed: bool,
-    /// Until then, no jobs are handed out.
-    pub(crate) paused_until: Option<Instant>,
+    /// Whether no jobs are handed out until further notice.
+    pub(crate) is_handout_paused: bool,
+    /// Before this time, no jobs are handed out.
+    pub(crate) handout_resumes_at: Option<Instant>,
 }
 
 impl DispatchState {
+    /// Whether no jobs are handed out now.
+    pub(crate) fn is_paused(&self, now: Instant) -> bool {
+        self.is_handout_paused || self.handout_resumes_at.is_some_and(|at| at > now)
+    }
+
     /// The state of a worker, which is added if it is new.
     pub(crate) fn worker(&mut self, id: &WorkerId, now: Instant) -> &mut WorkerState {
         if !self.workers.contains_key(id) && self.workers.len() >= MAX_WORKERS {

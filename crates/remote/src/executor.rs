@@ -103,7 +103,7 @@ impl RemoteExecutor {
             let (mut offers, slots) = self.assign(worker, max);
             let assigned = !slots.is_empty();
             let paused_until =
-                self.with(|state| state.paused_until.filter(|at| *at > Instant::now()));
+                self.with(|state| state.handout_resumes_at.filter(|at| *at > Instant::now()));
             let wake_at = paused_until.map_or(deadline, |at| at.min(deadline));
             for slot in slots {
                 // The job may have been canceled before it got here.
@@ -131,7 +131,7 @@ impl RemoteExecutor {
     ) -> (Vec<JobOffer>, Vec<oneshot::Receiver<JobOffer>>) {
         let (mut offers, mut slots) = (Vec::new(), Vec::new());
         self.with(|state| {
-            if state.closed || state.paused_until.is_some_and(|at| at > Instant::now()) {
+            if state.closed || state.is_paused(Instant::now()) {
                 return;
             }
             while offers.len() < max
@@ -236,10 +236,20 @@ impl RemoteExecutor {
         self.with(|state| state.retried)
     }
 
-    /// Hands out no jobs for this time: workers with jobs from the previous server process can name
-    /// them first.
-    pub fn pause_handout(&self, time: Duration) {
-        self.with(|state| state.paused_until = Some(Instant::now() + time));
+    /// Hands out no jobs until [`resume_handout`](RemoteExecutor::resume_handout).
+    pub fn pause_handout(&self) {
+        self.with(|state| state.is_handout_paused = true);
+    }
+
+    /// Hands out jobs after this time: workers with jobs from the previous server process can name them
+    /// first.
+    pub fn resume_handout(&self, after: Duration) {
+        self.with(|state| {
+            state.is_handout_paused = false;
+            state.handout_resumes_at = Some(Instant::now() + after);
+        });
+        // Open requests for jobs learn the time.
+        self.inner.job_waiting.notify_waiters();
     }
 
     /// Whether [`close`](RemoteExecutor::close) was called.

@@ -30,7 +30,7 @@ use crate::usage_error::UsageError;
 const ATTEMPTS: u32 = 100;
 /// How long a request body may make no progress.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the server hands out no jobs after a start that resumed some.
+/// How long the server hands out no jobs after it has loaded those of the previous run.
 const HANDOUT_PAUSE: Duration = Duration::from_secs(4);
 /// The name of the secret from which the keys of workers are derived.
 const WORKER_SECRET: &str = "runpod-worker-secret";
@@ -80,7 +80,11 @@ impl EndpointSetup {
         if resumed.queued > 0 || resumed.is_loading {
             // Workers may still run some of these jobs, and name them in their next heartbeat.
             for endpoint in self.endpoints.all() {
-                endpoint.remote.pause_handout(HANDOUT_PAUSE);
+                endpoint.remote.pause_handout();
+                let remote = endpoint.remote.clone();
+                endpoint
+                    .jobs
+                    .when_loaded(move || remote.resume_handout(HANDOUT_PAUSE));
             }
         }
         self.batches

@@ -3,6 +3,7 @@
 //! The clock is paused: `sleep` takes no time and runs everything that is due by then.
 
 use tidegate_core::port::Running;
+use tokio::time::Instant;
 
 use super::*;
 
@@ -78,7 +79,7 @@ async fn a_canceled_job_from_before_a_restart_is_stopped_on_its_worker() {
 async fn workers_can_name_their_jobs_before_the_handout_resumes() {
     local(async {
         let (executor, mut service) = (executor(), TestService::default());
-        executor.pause_handout(Duration::from_secs(3));
+        executor.resume_handout(Duration::from_secs(3));
         let _log: Vec<_> = ["a", "b"]
             .map(|job| service.run(&executor, work(job, None)))
             .into();
@@ -91,6 +92,24 @@ async fn workers_can_name_their_jobs_before_the_handout_resumes() {
             "b",
             "a worker already has the first job"
         );
+    })
+    .await;
+}
+
+/// While the jobs of the previous server process are loaded, and a few seconds longer.
+#[tokio::test(start_paused = true)]
+async fn no_job_is_handed_out_during_a_pause() {
+    local(async {
+        let (executor, mut service) = (executor(), TestService::default());
+        executor.pause_handout();
+        let _log = service.run(&executor, work("a", None));
+        let handle = executor.clone();
+        let request = tokio::task::spawn_local(async move { take_one(&handle, "idle").await });
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let resumed_at = Instant::now();
+        executor.resume_handout(Duration::from_secs(4));
+        assert_eq!(request.await.unwrap(), "a");
+        assert_eq!(resumed_at.elapsed().as_secs(), 4);
     })
     .await;
 }

@@ -79,6 +79,15 @@ impl JobService {
         }
     }
 
+    /// Calls `then` when the jobs of the previous server process are loaded, or when the server shuts down.
+    pub fn when_loaded(&self, then: impl FnOnce() + Send + 'static) {
+        let service = self.clone();
+        self.model.tasks.spawn(async move {
+            service.loaded().await;
+            then();
+        });
+    }
+
     /// Adds a recorded job to the waiting jobs, unless it is there already or runs.
     pub(crate) async fn enqueue_recorded(&self, record: &JobRecord, join: JoinQueue) {
         let (shared, spec) = (self.shared(), &record.spec);

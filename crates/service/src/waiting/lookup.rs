@@ -3,12 +3,16 @@
 
 use std::sync::Arc;
 
-use tidegate_core::chain;
 use tidegate_core::record::JobRecord;
+use tidegate_core::store::JobFilter;
+use tidegate_core::{JobId, Status, chain};
 
 use crate::job::Job;
 use crate::job_service::JobService;
 use crate::run::load_open_jobs::JoinQueue;
+
+/// How many accounts may have a job with the same id. The ids are random.
+const MAX_ACCOUNTS: usize = 10;
 
 impl JobService {
     /// The job of a record that was read when the job was not in the registry: a handle that follows it,
@@ -35,6 +39,33 @@ impl JobService {
             Some(_) => job,
             None => Arc::new(job.with_input(spec.input.clone())),
         })
+    }
+
+    /// Loads the job of this model with this id, if the previous server process left it open and its turn
+    /// has not come yet. For remote workers, which do not know the account.
+    pub async fn load_by_id(&self, id: &JobId) {
+        let Some(store) = self.store() else { return };
+        if !self.shared().loading.is_active() || self.has_open_job(id) {
+            return;
+        }
+        let filter = JobFilter {
+            id: Some(id.clone()),
+            model: Some(self.target().model.clone()),
+            statuses: vec![Status::Queued, Status::Starting, Status::Processing],
+            limit: MAX_ACCOUNTS,
+            ..JobFilter::default()
+        };
+        let found = match store.recent(filter).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::error!(job = %id, error = %chain(&error), "failed to look up job, waiting for its turn");
+                return self.loaded().await;
+            }
+        };
+        for job in found {
+            // Loads it.
+            self.get(&job.account, id).await;
+        }
     }
 
     /// Loads a job of the previous server process that a client asks for before its turn.

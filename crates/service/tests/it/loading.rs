@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use jiff::Timestamp;
+use tidegate_core::port::{Admitted, Executor, WaitPolicy};
 use tidegate_core::record::{Api, JobSpec};
 use tidegate_core::store::{Inserted, JobQuery, Store};
 use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Refusal, Status};
@@ -256,4 +257,26 @@ async fn a_running_job_with_a_cancel_request_ends_when_the_model_has_stopped() {
     run.send(Event::Ended(Outcome::Canceled));
     accepted.ended().await;
     assert_eq!(store.record(&id(JOBS)).await.status, Status::Canceled);
+}
+
+/// A remote worker sends the result of a job that it got from the previous server process.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_loaded_by_its_id_before_its_turn() {
+    let (store, _model, jobs) = partly_loaded().await;
+    let worker = FakeModel::without_streaming(1);
+    let admission = |_| match worker.admit(&Account::ANONYMOUS, WaitPolicy::NoWait) {
+        Ok(Admitted::Now(admission)) => admission,
+        _ => panic!("the slot is free"),
+    };
+    assert!(!jobs.hand_over(&id(1_500), admission));
+    jobs.load_by_id(&id(1_500)).await;
+    assert!(jobs.hand_over(&id(1_500), admission));
+    let run = worker.started().await;
+    store.allow_reads_of_open_jobs(100);
+    jobs.loaded().await;
+    let job = jobs.get(&Account::ANONYMOUS, &run.work.id).await;
+    let job = job.expect("the job runs");
+    run.send(succeeded());
+    job.ended().await;
+    assert_eq!(store.record(&id(1_500)).await.status, Status::Succeeded);
 }

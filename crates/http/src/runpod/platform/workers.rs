@@ -282,6 +282,8 @@ impl WorkerReport {
         {
             ReportOutcome::Applied => {}
             ReportOutcome::Buffered => {
+                // The worker may have it from the previous server process.
+                endpoint.jobs.load_by_id(&self.id).await;
                 // A job that is about to start for another worker is not adopted, but open.
                 if endpoint.adopt_job(worker, &self.id) || endpoint.jobs.has_open_job(&self.id) {
                     endpoint.remote.buffered_result_committed(&self.id).await?;
@@ -335,10 +337,6 @@ impl AppState {
         if let Err(error) = &found {
             tracing::warn!(target: "audit", endpoint, reason = %error, "worker refused");
             tokio::time::sleep(REFUSED_AFTER).await;
-        }
-        if let Ok((endpoint, _)) = &found {
-            // The worker may have a job of the previous server process.
-            endpoint.jobs.loaded().await;
         }
         found
     }
