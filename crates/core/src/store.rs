@@ -237,8 +237,9 @@ pub trait Store: JobRecords {
 
     /// Jobs that have not ended, oldest first, that follow the job with the number `after`; each
     /// with its number. For resuming work after a restart. May return fewer than `limit` although
-    /// there are more (large inputs); an empty result means that there are none. Numbers grow in
-    /// the order in which jobs are accepted and are never reused.
+    /// there are more (large inputs); an empty result means that there are none. A job whose data
+    /// cannot be read is logged and left out. Numbers grow in the order in which jobs are accepted
+    /// and are never reused.
     async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, JobRecord)>, StoreError>;
 
     /// Removes input, output and logs of jobs that ended before `over_before`, at most `limit`;

@@ -4,7 +4,7 @@ use futures_util::future::join;
 use tidegate_core::lease::LeaseRequest;
 use tidegate_core::record::{JobRecord, JobSpec};
 use tidegate_core::store::{CancelRequestResult, FinishOutcome, JobFinish};
-use tidegate_core::{Account, JobId, Status};
+use tidegate_core::{Account, JobId, Status, chain};
 use tokio_postgres::Client;
 
 use super::error::PgError;
@@ -230,20 +230,25 @@ pub(super) async fn open(
          JOIN tidegate.jobs j ON j.number = c.number",
         "WHERE c.preceding < $3 ORDER BY j.number"
     );
-    let after = i64::try_from(after).unwrap_or(i64::MAX);
-    rows(
-        client,
-        OPEN,
-        &[
-            bigint(&after),
-            bigint(&count(limit)),
-            bigint(&count(MAX_RESULT_BYTES)),
-        ],
-    )
-    .await?
-    .iter()
-    .map(records::record)
-    .collect()
+    let mut after = i64::try_from(after).unwrap_or(i64::MAX);
+    let (limit, max_bytes) = (count(limit), count(MAX_RESULT_BYTES));
+    loop {
+        let params = [bigint(&after), bigint(&limit), bigint(&max_bytes)];
+        let found = rows(client, OPEN, &params).await?;
+        let readable = found.iter().map(records::record).filter(|job| match job {
+            Err(error @ PgError::Corrupt(_)) => {
+                tracing::error!(error = %chain(error), "failed to read open job, skipped it");
+                false
+            }
+            Ok(_) | Err(_) => true,
+        });
+        let jobs = readable.collect::<Result<Vec<_>, _>>()?;
+        match found.last() {
+            // Others may follow: an empty result means that there are none.
+            Some(last) if jobs.is_empty() => after = last.try_get(0)?,
+            Some(_) | None => return Ok(jobs),
+        }
+    }
 }
 
 /// The number of an attempt as an `integer`.

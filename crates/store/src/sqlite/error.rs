@@ -31,6 +31,17 @@ impl From<ColumnError> for DbError {
     }
 }
 
+impl DbError {
+    /// Whether a row cannot be read, while others can.
+    pub(super) fn is_corrupt_row(&self) -> bool {
+        use rusqlite::Error::{FromSqlConversionFailure, InvalidColumnType};
+        matches!(
+            self,
+            Self::Corrupt(_) | Self::Sql(FromSqlConversionFailure(..) | InvalidColumnType(..))
+        )
+    }
+}
+
 impl From<DbError> for StoreError {
     fn from(error: DbError) -> Self {
         match error {

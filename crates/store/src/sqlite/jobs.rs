@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, named_params, params};
 use tidegate_core::lease::{Fence, LeaseRequest};
 use tidegate_core::record::{Completion, JobRecord, JobSpec};
 use tidegate_core::store::{CancelRequestResult, FinishOutcome, Inserted, JobFinish};
-use tidegate_core::{Account, JobId, Status};
+use tidegate_core::{Account, JobId, Status, chain};
 
 use super::error::DbError;
 use super::lease_markers::LeaseMarker;
@@ -14,7 +14,7 @@ use super::rows::{self, record_of};
 use super::{leases, outbox};
 use crate::columns;
 use crate::cursor::NumberedRecord;
-use crate::records::approx_size;
+use crate::records::{MAX_RESULT_BYTES, approx_size};
 
 pub(super) fn insert(conn: &Connection, spec: &JobSpec) -> Result<Inserted, DbError> {
     insert_with(conn, spec, |_| Ok(()))
@@ -225,14 +225,28 @@ pub(super) fn open(
     after: u64,
     limit: usize,
 ) -> Result<Vec<NumberedRecord>, DbError> {
+    // Without a limit, because rows that cannot be read do not count.
     let mut statement = conn.prepare_cached(record_of!(
-        "WHERE j.completed_at IS NULL AND j.number > ? ORDER BY j.number LIMIT ?"
+        "WHERE j.completed_at IS NULL AND j.number > ? ORDER BY j.number"
     ))?;
-    let found = statement.query(params![number(after), count(limit)])?;
-    Ok(rows::take_up_to(found, limit, rows::record, |(_, record)| {
-        approx_size(record)
-    })?
-    .0)
+    let mut found = statement.query(params![number(after)])?;
+    let (mut jobs, mut bytes) = (Vec::new(), 0);
+    while jobs.len() < limit
+        && bytes < MAX_RESULT_BYTES
+        && let Some(row) = found.next()?
+    {
+        match rows::record(row) {
+            Ok((number, record)) => {
+                bytes += approx_size(&record);
+                jobs.push((number, record));
+            }
+            Err(error) if error.is_corrupt_row() => {
+                tracing::error!(error = %chain(&error), "failed to read open job, skipped it");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(jobs)
 }
 
 /// The rows are selected first and marked last, in one transaction.

@@ -88,6 +88,34 @@ async fn a_corrupt_row_is_reported_with_its_number() {
 }
 
 #[tokio::test]
+async fn corrupt_rows_do_not_keep_other_open_jobs_from_being_read() {
+    let (_folder, store) = fresh();
+    for name in ["a", "b", "c", "d"] {
+        store.insert(spec(name)).await.unwrap();
+    }
+    store
+        .writer
+        .change(0, |conn| {
+            Ok(conn.execute(
+                "UPDATE jobs SET context = 'odd' WHERE id IN ('a', 'b', 'd')",
+                [],
+            )?)
+        })
+        .await
+        .unwrap();
+
+    let first = store.open(0, 1).await.unwrap();
+    assert_eq!(
+        first
+            .iter()
+            .map(|(_, record)| record.spec.id.as_str())
+            .collect::<Vec<_>>(),
+        ["c"]
+    );
+    assert_eq!(store.open(first[0].0, 1).await.unwrap(), []);
+}
+
+#[tokio::test]
 async fn a_corrupt_message_does_not_keep_others_from_being_sent() {
     let (_folder, store) = fresh();
     for name in ["a", "b"] {
