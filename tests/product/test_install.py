@@ -286,6 +286,31 @@ def test_serve_installs_on_the_way_and_again_for_a_new_version(fake_uv, start_se
     wait_until(lambda: server.predict().json["output"]["version"] == "2.0", "the new version", 30)
 
 
+def test_an_installation_continues_when_the_model_dies(fake_uv, start_server, tmp_path):
+    code = CODE.replace("import sys", "import os, sys").replace("sys.prefix", "os.getpid()")
+    model = write_model(tmp_path / "model", needs(f"{PACKAGE}==1.0"), code)
+    gate = tmp_path / "gate"
+    gate.touch()
+    env = fake_uv | {"FAKE_UV_GATE": str(gate)}
+    server = start_server(model, "--install", "--data-dir", str(tmp_path / "data"), env=env)
+
+    def output() -> dict[str, Any]:
+        return server.predict().json.get("output") or {}
+
+    pid = output()["prefix"]
+    gate.unlink()
+    yaml = server.directory / "cog.yaml"
+    yaml.write_text(yaml.read_text().replace("==1.0", "==2.0"))
+    server.signal(signal.SIGHUP)
+    try:
+        wait_until(lambda: len(calls_of(fake_uv)) == 4, "the installer to run", 30)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: output().get("prefix", pid) != pid, "another process of the model", 30)
+    finally:
+        gate.touch()
+    wait_until(lambda: output().get("version") == "2.0", "the new version", 30)
+
+
 KEYS = """weights:
   src: there
 build:

@@ -21,6 +21,7 @@ mod scratch;
 pub mod slots;
 mod stale_scratch;
 mod supervisor;
+mod tool_process;
 
 pub use launch_config::{LaunchConfig, Respawn, RunAs};
 pub use load_limit::LoadLimit;
@@ -29,4 +30,6 @@ pub use on_demand::{LoadFn, OnDemand, StartedModel};
 pub use runtime::Runtime;
 pub use schema::{SchemaReadError, read_schema};
 pub use scratch::Scratch;
+pub use tool_process::ToolProcess;
+
 pub use tidegate_ipc::control::ResourceLimits;

@@ -5,13 +5,18 @@
 //! becomes the parent of every descendant whose own parent has exited. A daemon that removed its tag is
 //! found there.
 //!
+//! The server also runs programs for itself, such as an installer; a
+//! [`ToolProcess`](tool_process::ToolProcess) is not an orphan.
+//!
 //! When the server itself is killed, each child kills its own descendants: `python/src/descendants.rs`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::process::{Pid, Signal, WaitOptions};
 use tidegate_ipc::ProcessTag;
+
+use crate::tool_process;
 
 /// A tag that no other child on this machine has. `number` differs between the children of this server.
 pub(crate) fn new_tag(number: u64) -> ProcessTag {
@@ -76,15 +81,25 @@ impl Reaper {
         self.children().remove(&pid.cast_signed());
     }
 
+    /// Whether a process of this server is neither one of `children` nor one of `tools`.
+    fn is_orphan(
+        process: &ProcessInfo,
+        children: &HashMap<i32, ProcessTag>,
+        tools: &BTreeSet<i32>,
+    ) -> bool {
+        process.parent == std::process::id().cast_signed()
+            && !children.contains_key(&process.pid)
+            && !tools.contains(&process.pid)
+    }
+
     /// Kills the processes that a dead child left behind; returns their number. Orphans without a
     /// tag are attributed to this child only if no other child lives.
     pub(crate) fn kill_descendants(&self, pid: u32, tag: &ProcessTag) -> usize {
         let mut children = self.children();
         children.remove(&pid.cast_signed());
-        let is_only_child = children.is_empty();
+        let (tools, is_only_child) = (tool_process::running(), children.is_empty());
         let is_descendant = |process: &ProcessInfo| {
-            let is_orphan = process.parent == std::process::id().cast_signed()
-                && !children.contains_key(&process.pid);
+            let is_orphan = Self::is_orphan(process, &children, &tools);
             has_tag(tag, process.pid) || (is_orphan && is_only_child)
         };
         processes()
@@ -96,13 +111,9 @@ impl Reaper {
 
     /// Reaps adopted processes that have exited.
     pub(crate) fn reap_zombies(&self) {
-        let children = self.children();
-        let our_pid = std::process::id().cast_signed();
+        let (children, tools) = (self.children(), tool_process::running());
         for process in processes() {
-            if process.parent == our_pid
-                && process.state == 'Z'
-                && !children.contains_key(&process.pid)
-            {
+            if process.state == 'Z' && Self::is_orphan(&process, &children, &tools) {
                 process.reap();
             }
         }
@@ -159,6 +170,29 @@ fn processes() -> Vec<ProcessInfo> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tool_process::ToolProcess;
+
+    #[test]
+    fn a_tool_of_the_server_is_not_an_orphan() {
+        let command = || {
+            let mut command = std::process::Command::new("sleep");
+            command.arg("60");
+            command
+        };
+        let is_orphan = |pid: u32| {
+            let process = ProcessInfo::read(pid.cast_signed()).unwrap();
+            Reaper::is_orphan(&process, &HashMap::new(), &tool_process::running())
+        };
+        let mut tool = ToolProcess::spawn(&mut command()).unwrap();
+        let mut other = command().spawn().unwrap();
+        assert!(!is_orphan(tool.id()) && is_orphan(other.id()));
+        tool.kill().unwrap();
+        other.kill().unwrap();
+        // Nobody else takes the exit status of a tool.
+        Reaper::default().reap_zombies();
+        assert!(!tool.wait().unwrap().success());
+        other.wait().ok();
+    }
 
     #[test]
     fn only_processes_with_the_tag_are_killed() {

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
 use anyhow::{Context, bail};
+use tidegate_runtime::ToolProcess;
 
 /// An interpreter, and the `PYTHONPATH` with which it finds the package.
 #[derive(Debug, Clone)]
@@ -79,11 +80,13 @@ fn installed_package(default: &Path) -> anyhow::Result<PathBuf> {
     let here = std::env::current_exe().and_then(|exe| exe.canonicalize());
     let program = here.ok().and_then(|here| next_to(&here));
     let program = program.as_deref().unwrap_or(default);
-    let output = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(["-c", PRINT_FOLDER])
         .current_dir("/")
         .stdin(Stdio::null())
-        .output()
+        .stderr(Stdio::null());
+    let output = ToolProcess::output(&mut command)
         .with_context(|| format!("failed to start `{}`", program.display()))?;
     let folder = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if folder.is_empty() {

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use tidegate_runtime::ToolProcess;
+
 use super::build_spec::BuildSpec;
 use super::interpreter::{self, BaseInterpreter};
 use super::progress::InstallProgress;
@@ -233,7 +235,7 @@ impl Installer<'_> {
         for name in FOREIGN_VARIABLES.iter().chain(&secrets::NAMES) {
             command.env_remove(name);
         }
-        let mut process = command.spawn().map_err(failed)?;
+        let mut process = ToolProcess::spawn(&mut command).map_err(failed)?;
         // It holds the writing end of the pipe.
         drop(command);
         let mut lines = Vec::new();

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use tidegate_runtime::ToolProcess;
+
 use super::python_version::{OLDEST, PythonVersion};
 use crate::usage_error::UsageError;
 
@@ -75,12 +77,12 @@ fn candidates(wanted: PythonVersion) -> Vec<PathBuf> {
 /// The version of an interpreter; nothing if it does not start.
 pub(crate) fn version_of(program: &Path) -> Option<PythonVersion> {
     // `-I -S`: nothing of the environment is imported, which is faster.
-    let output = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(["-I", "-S", "-c", PRINT_VERSION])
         .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
+        .stderr(Stdio::null());
+    let output = ToolProcess::output(&mut command).ok()?;
     String::from_utf8_lossy(&output.stdout).trim().parse().ok()
 }
 

@@ -2,6 +2,8 @@
 
 use std::process::{Command, Stdio};
 
+use tidegate_runtime::ToolProcess;
+
 /// The state that dpkg reports for an installed package.
 const INSTALLED: &str = "installed";
 
@@ -25,7 +27,8 @@ pub(super) fn install_command(packages: &[String]) -> String {
 }
 
 fn installed(packages: &[String]) -> Vec<String> {
-    let output = Command::new("dpkg-query")
+    let mut command = Command::new("dpkg-query");
+    command
         .args([
             "--show",
             "--showformat=${db:Status-Status} ${Package}\\n",
@@ -33,8 +36,8 @@ fn installed(packages: &[String]) -> Vec<String> {
         ])
         .args(packages.iter().map(|package| name_of(package)))
         .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output();
+        .stderr(Stdio::null());
+    let output = ToolProcess::output(&mut command);
     let text = output.map(|output| output.stdout).unwrap_or_default();
     parse(&String::from_utf8_lossy(&text))
 }
