@@ -42,7 +42,7 @@ print("Resolved 1 package", flush=True)
 while gate and not os.path.exists(gate):
     time.sleep(0.02)
 if any(word.startswith("broken") for word in sys.argv):
-    sys.exit("error: no version of broken==9 was found")
+    sys.exit(f"error: no version of {{sys.argv[-1]}} was found")
 (site,) = pathlib.Path(sys.argv[4]).parents[1].glob("lib/*/site-packages")
 for requirement in sys.argv[5:]:
     name, _, version = requirement.partition("==")
@@ -200,6 +200,18 @@ def test_an_import_error_compares_pinned_with_installed_packages(start_server, t
     assert f"{PACKAGE}==1.0 (not installed)" in logs
     assert f"pytest==0.0.1 (installed: {pytest.__version__})" in logs
     assert f"tidegate install {server.directory}" in logs
+
+
+def test_credentials_of_a_requirement_are_not_shown(fake_uv, start_server, tmp_path):
+    secret = "s3cret-t0ken"
+    package = f"broken @ git+https://x:{secret}@example.com/broken.git"
+    model = write_model(tmp_path / "model", needs(package))
+    done = run("install", model, env=tidegate_env(**fake_uv))
+    assert done.returncode == 1 and "requirement: broken @ git+https://example.com" in done.stderr
+    assert secret in calls_of(fake_uv)[-1] and secret not in done.stderr + done.stdout
+    server = start_server(model, until=("SETUP_FAILED",), env=fake_uv)
+    assert "broken @ git+https://example.com" in server.health()["setup"]["logs"]
+    assert secret not in json.dumps(server.health()) + server.log()
 
 
 def test_doctor_compares_pinned_with_installed_packages(tmp_path):

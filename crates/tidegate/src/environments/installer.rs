@@ -11,7 +11,7 @@ use tidegate_runtime::ToolProcess;
 use super::build_spec::BuildSpec;
 use super::interpreter::{self, BaseInterpreter};
 use super::progress::InstallProgress;
-use super::requirements::Requirement;
+use super::requirements::{Requirement, without_credentials};
 use super::store::{Environment, EnvironmentDescription, EnvironmentFolder, EnvironmentStore};
 use crate::secrets;
 use crate::usage_error::UsageError;
@@ -240,9 +240,8 @@ impl Installer<'_> {
         drop(command);
         let mut lines = Vec::new();
         for line in BufReader::new(reader).split(b'\n') {
-            let line = String::from_utf8_lossy(&line.map_err(failed)?)
-                .trim_end()
-                .to_owned();
+            let line = line.map_err(failed)?;
+            let line = without_credentials(String::from_utf8_lossy(&line).trim_end());
             output.line(&line);
             lines.push(line);
         }

@@ -27,7 +27,7 @@ pub(crate) struct Requirements {
 /// One requirement, and where it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Requirement {
-    /// As in pip: `numpy==1.26.4`.
+    /// As in pip: `numpy==1.26.4`. Without the credentials in its URL: it is shown to users.
     pub(crate) text: String,
     /// The file, with its line.
     pub(crate) location: String,
@@ -46,7 +46,7 @@ impl Requirements {
             all.add_paths(dir, package);
             if !requirement.is_empty() {
                 all.lines.push(Requirement {
-                    text: requirement.to_owned(),
+                    text: without_credentials(requirement),
                     location: format!("`python_packages` in {}", yaml.display()),
                 });
             }
@@ -141,7 +141,7 @@ impl Requirements {
             let (requirement, mut options) = split_options(line);
             if !requirement.is_empty() {
                 self.lines.push(Requirement {
-                    text: requirement.to_owned(),
+                    text: without_credentials(requirement),
                     location: format!("{}:{}", file.display(), number + 1),
                 });
             } else if let Some(included) = options.find_map(included_file) {
@@ -168,6 +168,25 @@ impl Requirements {
 
 fn contains(folder: &Path, path: &Path) -> bool {
     matches!((folder.canonicalize(), path.canonicalize()), (Ok(folder), Ok(path)) if path.starts_with(&folder))
+}
+
+/// The text without the credentials in its URLs. The user of `ssh://git@…` is not secret.
+pub(super) fn without_credentials(text: &str) -> String {
+    let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(begin) = rest.find("://") {
+        let (scheme, after) = rest.split_at(begin + "://".len());
+        shown.push_str(scheme);
+        let end = after.find(|c: char| c.is_whitespace() || "/?#'\"`".contains(c));
+        let (authority, after) = after.split_at(end.unwrap_or(after.len()));
+        let host = match authority.rsplit_once('@') {
+            Some((user, _)) if scheme.ends_with("ssh://") && !user.contains(':') => authority,
+            Some((_, host)) => host,
+            None => authority,
+        };
+        shown.push_str(host);
+        rest = after;
+    }
+    shown + rest
 }
 
 /// The requirement, and the options after it or instead of it: `--find-links wheels`, `-r more.txt`.
@@ -220,6 +239,57 @@ fn normalized(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn credentials_in_urls_are_not_shown() {
+        for (text, shown) in [
+            (
+                "a @ git+https://x:TOKEN@example.com/a.git@v1",
+                "a @ git+https://example.com/a.git@v1",
+            ),
+            (
+                "Looking in indexes: https://TOKEN@example.com/simple, https://u:p@w@other:8080",
+                "Looking in indexes: https://example.com/simple, https://other:8080",
+            ),
+            (
+                "fatal: no password for 'https://x:TOKEN@example.com'",
+                "fatal: no password for 'https://example.com'",
+            ),
+            (
+                "a @ git+ssh://git@example.com/a.git",
+                "a @ git+ssh://git@example.com/a.git",
+            ),
+            (
+                "a @ git+ssh://git:TOKEN@example.com/a.git",
+                "a @ git+ssh://example.com/a.git",
+            ),
+            ("numpy==1.26.4", "numpy==1.26.4"),
+            (
+                "mail@example.com, see https://",
+                "mail@example.com, see https://",
+            ),
+        ] {
+            assert_eq!(without_credentials(text), shown);
+        }
+    }
+
+    #[test]
+    fn requirements_are_installed_with_their_credentials_and_shown_without() {
+        let package = "a @ https://x:TOKEN@example.com/a.whl";
+        let requirements = read(
+            &[package],
+            &[("r.txt", "b @ https://TOKEN@example.com/b.whl\n")],
+        );
+        let requirements = requirements.unwrap();
+        assert_eq!(
+            requirements.texts(),
+            [
+                "a @ https://example.com/a.whl",
+                "b @ https://example.com/b.whl"
+            ]
+        );
+        assert_eq!(requirements.arguments()[0], package);
+    }
 
     fn read(packages: &[&str], files: &[(&str, &str)]) -> anyhow::Result<Requirements> {
         let dir = tempfile::tempdir().unwrap();
