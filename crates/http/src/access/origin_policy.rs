@@ -4,7 +4,9 @@
 //! - A page may rename itself to the server's address (DNS rebinding). Its requests then name the
 //!   page's host, so requests must name a host that only this server can have.
 //! - A page may send requests to another origin without permission, and only not read the response.
-//!   The browser marks them, so marked requests must not change state.
+//!   The browser marks them, so marked requests must not change state. A GET of an image or a script
+//!   from a plain http address of another machine has no mark; it is known by the headers that browsers
+//!   send.
 //!
 //! Clients that are not browsers send no such marks and are not restricted. With tokens nothing is
 //! checked: a page does not know the token, and a browser does not add it.
@@ -13,7 +15,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::header::{HOST, ORIGIN};
+use axum::http::header::{ACCEPT, HOST, ORIGIN, USER_AGENT};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::Response;
 use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer, ExposeHeaders};
@@ -26,6 +28,8 @@ use crate::runpod::platform;
 
 /// The relation of the page that sent a request to the server, as the browser reports it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// What the `Accept` of a browser contains when it loads a page or a part of one.
+const PAGE_TYPES: [&str; 5] = ["text/html", "text/css", "image/", "video/", "audio/"];
 /// How long a browser may remember which origins are allowed.
 const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(600);
 /// How much of a foreign host or origin is shown.
@@ -190,7 +194,7 @@ impl OriginPolicy {
                 )));
             }
         }
-        if changes_state(method, uri.path()) && !self.is_own_page(headers) {
+        if changes_state(method, uri.path()) && !self.is_own_page(method, headers) {
             let page = headers.get(ORIGIN).map_or_else(
                 || "another origin".to_owned(),
                 |origin| format!("`{}`", shown(origin.as_bytes())),
@@ -225,15 +229,19 @@ impl OriginPolicy {
     }
 
     /// Whether the request comes from a page of this server, from an allowed page, or from no page.
-    fn is_own_page(&self, headers: &HeaderMap) -> bool {
+    fn is_own_page(&self, method: &Method, headers: &HeaderMap) -> bool {
         let origin = headers.get(ORIGIN);
         match headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes) {
             Some(b"same-origin" | b"none") => true,
             Some(_) => origin.is_some_and(|origin| self.is_allowed_origin(origin)),
             // Browsers leave it out for addresses without TLS that are not on the same machine.
-            None => origin.is_none_or(|origin| {
-                is_same_host(origin, headers.get(HOST)) || self.is_allowed_origin(origin)
-            }),
+            None => match origin {
+                Some(origin) => {
+                    is_same_host(origin, headers.get(HOST)) || self.is_allowed_origin(origin)
+                }
+                // And there they send no origin with a GET whose response the page cannot read.
+                None => !(method.is_safe() && is_from_browser(headers)),
+            },
         }
     }
 
@@ -266,6 +274,18 @@ impl OriginRefusal {
 /// Whether a request may do more than read.
 fn changes_state(method: &Method, path: &str) -> bool {
     !method.is_safe() || platform::changes_state_on_get(path)
+}
+
+/// Whether a browser sent the request. A page cannot change the user agent of a request that needs no
+/// permission.
+fn is_from_browser(headers: &HeaderMap) -> bool {
+    let contains = |name: HeaderName, parts: &[&str]| {
+        headers.get_all(name).iter().any(|value| {
+            let value = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();
+            parts.iter().any(|part| value.contains(part))
+        })
+    };
+    contains(USER_AGENT, &["mozilla/"]) || contains(ACCEPT, &PAGE_TYPES)
 }
 
 /// The host of `HOST[:PORT]`; `None` if the text has another form.
@@ -459,6 +479,35 @@ mod tests {
                 "OPTIONS /predictions",
                 "GET /v2/echo/status/x",
             ] {
+                assert_eq!(check(&policy, request, &headers), Ok(()), "{request}");
+            }
+        }
+    }
+
+    /// Browsers mark no GET that a page sends to a plain http address of another machine, unless the page
+    /// wants to read the response.
+    #[test]
+    fn parts_of_a_page_are_not_loaded_from_requests_that_change_state() {
+        const FIREFOX: &str =
+            "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
+        let policy = policy(None);
+        for (agent, accept, allowed) in [
+            (Some("Python/3.12 aiohttp/3.13.2"), Some("*/*"), true),
+            (Some("RunPod-Python-SDK/1.7.13"), None, true),
+            (None, Some("application/json"), true),
+            (None, None, true),
+            (Some(FIREFOX), Some("*/*"), false),
+            (Some(FIREFOX), None, false),
+            (None, Some("image/avif,image/webp,*/*;q=0.8"), false),
+            (None, Some("text/html,application/xhtml+xml"), false),
+            (None, Some("text/css,*/*;q=0.1"), false),
+        ] {
+            let mut headers = vec![(HOST, "192.168.0.7:5000")];
+            headers.extend(agent.map(|agent| (USER_AGENT, agent)));
+            headers.extend(accept.map(|accept| (ACCEPT, accept)));
+            let checked = check(&policy, "GET /v2/echo/job-take/w", &headers);
+            assert_eq!(checked.is_ok(), allowed, "{agent:?} {accept:?}");
+            for request in ["GET /docs", "GET /v2/echo/status/x", "POST /predictions"] {
                 assert_eq!(check(&policy, request, &headers), Ok(()), "{request}");
             }
         }
