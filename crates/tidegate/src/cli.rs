@@ -4,6 +4,7 @@ mod inspect;
 mod model;
 mod platform;
 mod predict;
+mod queue;
 mod serve;
 mod shared;
 mod token;
@@ -22,6 +23,7 @@ pub(crate) use platform::{
     ListEndpointsArgs, PlatformArgs, RemoveEndpointArgs,
 };
 pub(crate) use predict::PredictArgs;
+pub(crate) use queue::{RedisArgs, UpkeepArgs};
 pub(crate) use serve::{ProgressMode, ServeArgs};
 pub(crate) use shared::{ListenArgs, OnLostArg, WebhookArgs};
 pub(crate) use token::{NewTokenArgs, TokenArgs, TokenCommand};
@@ -37,6 +39,7 @@ mod heading {
     pub(super) const ENDPOINTS: &str = "Endpoints for Runpod's workers";
     pub(super) const QUEUE: &str = "Queue and limits";
     pub(super) const STORAGE: &str = "Storage";
+    pub(super) const REDIS: &str = "Queue in Redis";
     pub(super) const WEBHOOKS: &str = "Webhooks";
     pub(super) const FILES: &str = "Files";
     pub(super) const PROCESS: &str = "Process";

@@ -27,6 +27,7 @@ mod predictor_file;
 mod progress;
 mod python;
 mod realtime;
+mod redis_queue;
 mod reload;
 mod replicate_setup;
 mod run_as;

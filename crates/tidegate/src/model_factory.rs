@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::Context;
 use tidegate_core::JobKind;
 use tidegate_core::port::Executor;
+use tidegate_core::queue::Queue;
 use tidegate_core::record::Target;
 use tidegate_core::store::Store;
 use tidegate_http::replicate::{PredictionRenderer, RenderAborted};
 use tidegate_ipc::{SPILL_ABOVE, control};
 use tidegate_net::{AllowedNetworks, Client, Config as NetConfig, Url, parse_url};
-use tidegate_queue::MemoryQueue;
 use tidegate_runtime::Respawn;
 use tidegate_runtime::{LaunchConfig, Observer, ResourceLimits, RunAs, Runtime, Scratch};
 use tidegate_service::{
@@ -60,6 +60,7 @@ pub(crate) struct ModelConfig {
     pub(crate) max_output: usize,
     pub(crate) waiting_memory: usize,
     pub(crate) store: Option<Arc<dyn Store>>,
+    pub(crate) queue: Arc<dyn Queue>,
     pub(crate) file_store: Option<Arc<FileStore>>,
     /// Variables that are hidden from the model, in addition to those that every server hides.
     pub(crate) hidden_env: &'static [&'static str],
@@ -191,7 +192,7 @@ impl ModelFactory {
             scratch: Arc::new(move || scratch.unique_path()),
             free_space: Arc::new(move || free_space(&scratch_root)),
             spill_above: SPILL_ABOVE,
-            queue: Arc::new(MemoryQueue::default()),
+            queue: Arc::clone(&config.queue),
             store: config.store.clone(),
         };
         let config = self.service_config();

@@ -20,7 +20,7 @@ use tidegate_http::admin::{self, JobServices};
 use tidegate_http::edge::EdgeConfig;
 use tidegate_http::metrics::{self, MetricSources};
 use tidegate_net::Url;
-use tidegate_queue::upkeep;
+use tidegate_queue::upkeep::{self, UpkeepConfig};
 use tidegate_service::{ModelRegistry, Resumed, WebhookSecrets};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -139,6 +139,7 @@ impl ListeningServer {
         models: &ModelRegistry,
         job_services: JobServices,
         store: Option<Arc<StoreMetrics>>,
+        upkeep: UpkeepConfig,
     ) -> RunningServer {
         let sources = MetricSources {
             job_services: Arc::clone(&job_services),
@@ -157,11 +158,7 @@ impl ListeningServer {
         };
         // Outside of the tokens: a browser asks for permission without one.
         let routes = access::allow_origins(routes, &self.allowed_origins);
-        let queue_upkeep = upkeep::run(
-            models.queue(),
-            Arc::new(models.clone()),
-            upkeep::UpkeepConfig::default(),
-        );
+        let queue_upkeep = upkeep::run(models.queue(), Arc::new(models.clone()), upkeep);
         RunningServer {
             http: HttpServer::start(self.listener, routes, self.edge),
             reload: self.reload,

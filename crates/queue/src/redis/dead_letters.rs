@@ -7,14 +7,14 @@ use tidegate_core::queue::{DeadLetter, QueueEntry, QueueError, QueueName};
 use super::backend::Backend;
 use super::keys::DEAD_LETTERS;
 use super::message;
-use super::shared::Shared;
+use super::queue_servers::QueueServers;
 
 /// The most characters of a message that a dead letter shows.
 const SHOWN: usize = 1000;
 
 type Messages = Vec<(String, Vec<String>)>;
 
-impl Shared {
+impl QueueServers {
     /// Dead letters of all servers. The id begins with the number of the server.
     pub(super) async fn dead_letters(
         &self,

@@ -1,7 +1,7 @@
 //! The fetcher of a queue: the only task of the process that reads its messages. Callers of `take` send it a
 //! request and get one message each, so the number of reads does not depend on the number of callers.
 //!
-//! A read is never interrupted: the server would have delivered a message that nobody knows. A message whose
+//! A read is never interrupted: the server would have delivered a message that no process knows. A message whose
 //! caller is gone waits again.
 
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use super::connection::{Link, RESPONSE_TIMEOUT};
 use super::keys::{self, GROUP};
+use super::queue_servers::{DeliveryCount, QueueServers};
 use super::reply::{self, Delivered};
-use super::shared::{DeliveryCount, Shared};
 
 /// How long a read waits for a message on one server.
 const BLOCK: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const BLOCK: Duration = Duration::from_secs(1);
 const BLOCK_IN_TURN: Duration = Duration::from_millis(100);
 
 /// A request for a message.
-pub(super) struct TakeRequest {
+pub(super) struct FetchRequest {
     pub(super) options: TakeOptions,
     /// When the caller gives up.
     pub(super) until: Instant,
@@ -32,7 +32,7 @@ pub(super) struct TakeRequest {
 
 /// Reads the messages of one queue.
 pub(super) struct Fetcher {
-    shared: Arc<Shared>,
+    shared: Arc<QueueServers>,
     queue: QueueName,
     servers: Vec<ServerState>,
     /// The server that is read first by the next request.
@@ -54,7 +54,7 @@ struct ServerState {
 }
 
 impl Fetcher {
-    pub(super) fn new(shared: Arc<Shared>, queue: QueueName) -> Result<Self, QueueError> {
+    pub(super) fn new(shared: Arc<QueueServers>, queue: QueueName) -> Result<Self, QueueError> {
         let state = |backend: &super::backend::Backend| {
             let link = Link::new(backend.link.url(), BLOCK + RESPONSE_TIMEOUT);
             Ok(ServerState {
@@ -79,7 +79,7 @@ impl Fetcher {
     }
 
     /// Answers requests, one after the other.
-    pub(super) async fn run(mut self, mut requests: mpsc::Receiver<TakeRequest>) {
+    pub(super) async fn run(mut self, mut requests: mpsc::Receiver<FetchRequest>) {
         while let Some(request) = requests.recv().await {
             if request.reply.is_closed() {
                 continue;
@@ -98,7 +98,7 @@ impl Fetcher {
         }
     }
 
-    async fn take(&mut self, request: &TakeRequest) -> Result<Option<Claim>, QueueError> {
+    async fn take(&mut self, request: &FetchRequest) -> Result<Option<Claim>, QueueError> {
         loop {
             if let Some(claim) = self.take_now(request.options).await? {
                 return Ok(Some(claim));

@@ -11,10 +11,10 @@ mod dead_letters;
 mod fetcher;
 mod keys;
 mod message;
+mod queue_servers;
 mod reply;
 mod scripts;
 mod server_check;
-mod shared;
 mod unacked;
 mod upkeep;
 mod url;
@@ -35,11 +35,11 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use self::backend::Backend;
-use self::fetcher::{Fetcher, TakeRequest};
+use self::fetcher::{FetchRequest, Fetcher};
 use self::keys::account_name;
+use self::queue_servers::{DeliveryCount, QueueServers};
 use self::scripts::Scripts;
 pub use self::server_check::RedisOpenError;
-use self::shared::{DeliveryCount, Shared};
 use self::unacked::{ClaimTicket, Unacked};
 pub use self::url::{InvalidRedisUrl, RedisUrl, RedisUrls};
 
@@ -82,7 +82,7 @@ impl RedisQueueConfig {
 
 /// Queues in Redis.
 pub struct RedisQueue {
-    shared: Arc<Shared>,
+    shared: Arc<QueueServers>,
     queues: Mutex<HashMap<QueueName, Arc<QueueState>>>,
     tasks: TaskTracker,
     first_epoch: String,
@@ -92,7 +92,7 @@ pub struct RedisQueue {
 struct QueueState {
     /// Notified when this process pushes a message or puts one back.
     pushed: Notify,
-    requests: mpsc::Sender<TakeRequest>,
+    requests: mpsc::Sender<FetchRequest>,
 }
 
 impl RedisQueue {
@@ -113,7 +113,7 @@ impl RedisQueue {
             reason: error.0,
         })?;
         Ok(Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(QueueServers {
                 config,
                 backends,
                 scripts: Scripts::new(),
@@ -201,7 +201,7 @@ impl Queue for RedisQueue {
         options: TakeOptions,
     ) -> Result<Option<Claim>, QueueError> {
         let (reply, taken) = oneshot::channel();
-        let request = TakeRequest {
+        let request = FetchRequest {
             options,
             until: Instant::now() + options.timeout,
             reply,

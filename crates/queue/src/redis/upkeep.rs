@@ -12,8 +12,8 @@ use tidegate_core::queue::{Claim, FoundEntry, Priority, QueueEntry, QueueError, 
 use super::backend::Backend;
 use super::keys::account_name;
 use super::message;
+use super::queue_servers::QueueServers;
 use super::reply::{self, Delivered};
-use super::shared::Shared;
 
 /// How many messages are removed in one step.
 const REMOVED_AT_ONCE: usize = 50;
@@ -71,7 +71,7 @@ fn of_readable<T>(results: Vec<Result<Vec<T>, QueueError>>) -> Result<Vec<T>, Qu
     }
 }
 
-impl Shared {
+impl QueueServers {
     pub(super) async fn overdue(&self, limit: usize) -> Result<Vec<FoundEntry>, QueueError> {
         let window = self.config.deadline_window.map(milliseconds);
         let arguments = [window.unwrap_or_default(), limit.to_string()];

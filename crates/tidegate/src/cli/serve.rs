@@ -8,7 +8,10 @@ use clap::{ArgAction, Args, ValueEnum};
 use tidegate_http::replicate::Rate;
 use tidegate_net::Url;
 
-use super::{EndpointArgs, ListenArgs, ModelArgs, OnLostArg, UploadArgs, WebhookArgs, heading};
+use super::{
+    EndpointArgs, ListenArgs, ModelArgs, OnLostArg, RedisArgs, UpkeepArgs, UploadArgs, WebhookArgs,
+    heading,
+};
 use crate::data_dir::DataDir;
 use crate::files_store::FilesStoreUrl;
 use crate::{replicate_setup, units};
@@ -135,6 +138,11 @@ pub(crate) struct ServeArgs {
     /// --keep-for; the prediction stays listed without them [default: as long as the prediction]
     #[arg(long, env = "TIDEGATE_KEEP_DATA_FOR", value_name = "DURATION", value_parser = units::duration, help_heading = heading::STORAGE)]
     pub(crate) keep_data_for: Option<Duration>,
+
+    #[command(flatten)]
+    pub(crate) redis: RedisArgs,
+    #[command(flatten)]
+    pub(crate) upkeep: UpkeepArgs,
 
     #[command(flatten)]
     pub(crate) webhook: WebhookArgs,

@@ -13,6 +13,7 @@ use tidegate_http::replicate::{PredictionRenderer, RenderAborted};
 use tidegate_http::runpod::platform as api;
 use tidegate_net::{Client, Config as NetConfig};
 use tidegate_queue::MemoryQueue;
+use tidegate_queue::upkeep::UpkeepConfig;
 use tidegate_runtime::Scratch;
 use tidegate_service::{
     Config, Deps, Files, JobService, JobSettings, ModelRegistry, NoExecutor, OnLost,
@@ -60,6 +61,7 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
         &models,
         Arc::new(move || services.services()),
         data.as_ref().map(|data| data.store.meter()),
+        UpkeepConfig::default(),
     );
     let cause = server
         .until_shutdown(pending(), &CancellationToken::new())

@@ -20,6 +20,7 @@ use tidegate_core::port::{BoxFuture, Executor};
 use tidegate_core::record::{Api, Target};
 use tidegate_core::{Account, JobKind, Status, chain};
 use tidegate_http::cog;
+use tidegate_queue::MemoryQueue;
 use tidegate_runtime::{LoadLimit, OnDemand, ResourceLimits, StartedModel, read_schema};
 use tidegate_service::{
     Job, JobService, OnDuplicateId, OnLost, ReadPosition, ResponseMode, Submission, Submitted,
@@ -142,6 +143,7 @@ async fn predict_locally(
         max_output: usize::MAX,
         waiting_memory: usize::MAX,
         store: None,
+        queue: Arc::new(MemoryQueue::default()),
         file_store: None,
         hidden_env: &[],
         on_lost: OnLost::Fail,

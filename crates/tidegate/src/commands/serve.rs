@@ -11,6 +11,7 @@ use tidegate_core::store::{Documents, Store};
 use tidegate_http::cog;
 use tidegate_http::replicate::{self, CrossApiRenderer};
 use tidegate_http::runpod;
+use tidegate_queue::MemoryQueue;
 use tidegate_runtime::{LoadLimit, ResourceLimits};
 use tidegate_service::{
     FileStore, MAX_INLINE_FILE, ModelRegistry, OnLost, VersionMaker, WebhookSecrets,
@@ -35,7 +36,7 @@ use crate::replicate_setup::ReplicateSetup;
 use crate::shutdown::{self, Sigterm};
 use crate::startup::{self, ListeningServer, Startup};
 use crate::usage_error::UsageError;
-use crate::{build_info, data_dir, environments, run_as};
+use crate::{build_info, data_dir, environments, redis_queue, run_as};
 
 /// How often a job may start if the server dies each time.
 const ATTEMPTS: u32 = 3;
@@ -91,6 +92,7 @@ pub(crate) async fn serve(
         &models,
         Arc::new(move || services.services()),
         store.as_ref().map(|store| store.meter()),
+        args.upkeep.config(),
     );
     let cause = server.until_shutdown(background, &shutdown_requested).await;
     let forced = server
@@ -124,10 +126,15 @@ async fn load_models(
     let key = data_dir_key(args, &target, single.as_ref());
     let data = data_dir::open(args.data_dir.as_ref(), key, args.listen.port)?;
     let replicate = ReplicateSetup::open(args, data.as_ref()).await?;
+    let folder = data.as_ref().map(|data| data.folder.as_path());
+    let queue = redis_queue::open(&args.redis, &args.upkeep, folder).await?;
     let store = data.map(|data| data.store);
     let webhook_secrets = server.webhook_secrets.clone();
     replicate.load_webhook_secret(&webhook_secrets).await?;
-    let config = model_config(args, webhook_secrets, &replicate, store.clone())?;
+    let config = ModelConfig {
+        queue,
+        ..model_config(args, webhook_secrets, &replicate, store.clone())?
+    };
     let factory = ModelFactory::new(&args.model, env, config)?;
     let models = ModelRegistry::new(factory.lookup_service()?);
     let banner = Arc::new(Banner::new(
@@ -331,6 +338,7 @@ fn model_config(
         max_output: args.max_output,
         waiting_memory: args.waiting_memory,
         store: store.map(|store| store as Arc<dyn Store>),
+        queue: Arc::new(MemoryQueue::default()),
         file_store: replicate.file_store(),
         hidden_env: match &args.files_store {
             Some(FilesStoreUrl::Bucket { .. }) => &files_store::SECRETS,

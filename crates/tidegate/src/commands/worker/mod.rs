@@ -15,6 +15,7 @@ use anyhow::Context;
 use tidegate_core::health::{Health, SetupStatus};
 use tidegate_core::port::Executor;
 use tidegate_net::{AllowedNetworks, Client, Config as NetConfig};
+use tidegate_queue::MemoryQueue;
 use tidegate_runpod_worker::{
     Config, ExitReason, Job, OnInterruptedJob, PlatformClient, PlatformUrls, RunpodWorker,
     UrlTemplates, WorkerDeps,
@@ -257,6 +258,7 @@ fn model_config(args: &WorkerArgs) -> ModelConfig {
         max_output: usize::MAX,
         waiting_memory: usize::MAX,
         store: None,
+        queue: Arc::new(MemoryQueue::default()),
         file_store: None,
         hidden_env: &[],
         on_lost: service::OnLost::Fail,

@@ -14,7 +14,7 @@ use super::unacked::{ClaimTicket, Unacked};
 const MAX_DEAD_LETTERS: usize = 100_000;
 
 /// What fetchers and callers share.
-pub(super) struct Shared {
+pub(super) struct QueueServers {
     pub(super) config: RedisQueueConfig,
     pub(super) backends: Vec<Backend>,
     pub(super) scripts: Scripts,
@@ -30,7 +30,7 @@ pub(super) enum DeliveryCount {
     Keep,
 }
 
-impl Shared {
+impl QueueServers {
     /// The server of a claim.
     fn backend(&self, ticket: &ClaimTicket) -> Result<&Backend, QueueError> {
         let backend = self.backends.get(ticket.backend);

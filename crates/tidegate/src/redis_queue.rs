@@ -1,0 +1,60 @@
+//! Opens the queue that the command line asks for.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::sync::Arc;
+
+use tidegate_core::queue::Queue;
+use tidegate_queue::MemoryQueue;
+use tidegate_queue::redis::{RedisQueue, RedisQueueConfig};
+
+use crate::cli::{RedisArgs, UpkeepArgs};
+use crate::usage_error::UsageError;
+
+/// The queue of a server whose store is in this folder; a queue in memory without `--redis`. A queue in Redis
+/// only names jobs, so it needs a store.
+pub(crate) async fn open(
+    args: &RedisArgs,
+    upkeep: &UpkeepArgs,
+    store_folder: Option<&Path>,
+) -> anyhow::Result<Arc<dyn Queue>> {
+    let Some(urls) = &args.redis else {
+        return Ok(Arc::new(MemoryQueue::default()));
+    };
+    let Some(folder) = store_folder else {
+        let message = "--redis needs a data directory: the messages in Redis only name the jobs";
+        let hint = "give a folder with --data-dir, or omit --redis";
+        return Err(UsageError::new(message).hint(hint).into());
+    };
+    let config = RedisQueueConfig {
+        shards: args.queue_shards,
+        account_shards: args.account_shards,
+        max_deliveries: upkeep.max_deliveries,
+        // This process is the only one that ends the jobs of its store.
+        deadline_window: None,
+        ..RedisQueueConfig::new(urls.clone(), &consumer(folder))
+    };
+    Ok(Arc::new(RedisQueue::open(config).await?))
+}
+
+/// The name of the consumer: the same when the server is started again, because only one process at a time
+/// can open the folder, and different from those of servers on other machines.
+fn consumer(folder: &Path) -> String {
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    let mut hasher = DefaultHasher::new();
+    (&folder, host).hash(&mut hasher);
+    format!("serve-{host}-{:016x}", hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_keeps_its_name_and_others_have_other_names() {
+        let names = ["/data/a", "/data/b", "/data/a"].map(|folder| consumer(Path::new(folder)));
+        assert!(names[0] == names[2] && names[0] != names[1], "{names:?}");
+    }
+}
