@@ -213,6 +213,11 @@ impl Director {
         }
     }
 
+    /// The name of the director.
+    pub fn name(&self) -> &str {
+        &self.inner.holder.name
+    }
+
     /// Whether the API replied to the last heartbeat.
     pub fn is_connected(&self) -> bool {
         *self.inner.connected.borrow()

@@ -6,9 +6,11 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::chain;
-use tidegate_core::director_api::{AssignedQueue, HeartbeatCall, HeartbeatReply, RegisterCall};
+use tidegate_core::director_api::{
+    AssignedQueue, DirectorJobKind, HeartbeatCall, HeartbeatReply, RegisterCall,
+};
 use tidegate_core::leases::HeldLease;
-use tidegate_core::queue::QueueName;
+use tidegate_core::queue::{QueueKind, QueueName};
 use tokio::time::Instant;
 
 use crate::director::{DirectorError, Inner, OnIsolated};
@@ -173,8 +175,10 @@ impl Inner {
     fn assign(self: &Arc<Self>, queues: Vec<AssignedQueue>) {
         let mut assigned = Assigned::new();
         for queue in queues {
-            let names = assigned.entry(queue.version).or_default();
-            names.push(QueueName::new(&queue.name));
+            let name = QueueName::new(&queue.name);
+            if takes_from(self.config.job_kind, &name) {
+                assigned.entry(queue.version).or_default().push(name);
+            }
         }
         if **self.assigned.borrow() == assigned {
             return;
@@ -225,6 +229,52 @@ impl Inner {
                     "the API cannot be reached for the length of a lease: jobs continue, another director may run them too"
                 );
             }
+        }
+    }
+}
+
+/// Whether a director for this kind of jobs takes jobs from a queue.
+fn takes_from(kind: DirectorJobKind, queue: &QueueName) -> bool {
+    match queue.kind() {
+        Some(QueueKind::VersionTraining) => kind == DirectorJobKind::Training,
+        Some(QueueKind::FunctionPrediction) if queue.as_str() != QueueName::UNIFIED => {
+            kind == DirectorJobKind::Procedure
+        }
+        // The unified queue has predictions and procedures.
+        Some(QueueKind::FunctionPrediction) => kind != DirectorJobKind::Training,
+        Some(
+            QueueKind::VersionPrediction
+            | QueueKind::DeploymentPrediction
+            | QueueKind::HotswapPrediction,
+        )
+        | None => kind == DirectorJobKind::Prediction,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_director_takes_jobs_of_its_kind_only() {
+        use DirectorJobKind::{Prediction, Procedure, Training};
+        let queue = |kind| QueueName::of_kind(kind, "x");
+        for (queue, kinds) in [
+            (queue(QueueKind::VersionPrediction), vec![Prediction]),
+            (queue(QueueKind::DeploymentPrediction), vec![Prediction]),
+            (queue(QueueKind::HotswapPrediction), vec![Prediction]),
+            (queue(QueueKind::FunctionPrediction), vec![Procedure]),
+            (queue(QueueKind::VersionTraining), vec![Training]),
+            (
+                QueueName::new(QueueName::UNIFIED),
+                vec![Prediction, Procedure],
+            ),
+        ] {
+            let takers: Vec<_> = [Prediction, Training, Procedure]
+                .into_iter()
+                .filter(|kind| takes_from(*kind, &queue))
+                .collect();
+            assert_eq!(takers, kinds, "{queue}");
         }
     }
 }

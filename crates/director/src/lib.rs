@@ -11,6 +11,7 @@ mod api_client;
 mod api_link;
 mod capacity;
 mod claims;
+mod cog_server;
 mod director;
 mod heartbeat;
 mod held_leases;
@@ -21,4 +22,5 @@ mod offers;
 mod version_loop;
 
 pub use api_client::{ApiClient, ApiError, InvalidToken};
+pub use cog_server::CogServer;
 pub use director::{Config, Director, DirectorDeps, DirectorError, LoadTiming, OnIsolated};

@@ -37,6 +37,8 @@ pub(crate) struct Options {
     pub(crate) on_isolated: OnIsolated,
     pub(crate) drain_timeout: Duration,
     pub(crate) first_url: FirstUrl,
+    /// The queue; one in memory without it.
+    pub(crate) queue: Option<Arc<dyn Queue>>,
 }
 
 /// The first URL of the API.
@@ -57,6 +59,7 @@ impl Default for Options {
             on_isolated: OnIsolated::Stop,
             drain_timeout: LONG,
             first_url: FirstUrl::Works,
+            queue: None,
         }
     }
 }
@@ -65,7 +68,7 @@ impl Default for Options {
 pub(crate) struct Harness {
     pub(crate) api: Arc<ApiState>,
     pub(crate) model: FakeModel,
-    pub(crate) queue: Arc<MemoryQueue>,
+    pub(crate) queue: Arc<dyn Queue>,
     pub(crate) director: Arc<Director>,
     stop: CancellationToken,
     running: JoinHandle<Result<bool, DirectorError>>,
@@ -81,10 +84,10 @@ impl Harness {
 
     pub(crate) async fn start_unconnected(options: Options) -> Self {
         let server = FakeApi::start(options.timing, &version()).await;
-        let (model, queue) = (
-            FakeModel::new(options.slots),
-            Arc::new(MemoryQueue::default()),
-        );
+        let model = FakeModel::new(options.slots);
+        let queue = options
+            .queue
+            .unwrap_or_else(|| Arc::new(MemoryQueue::default()));
         // Another process of the API, which does not run.
         let dead = Url::parse("http://127.0.0.1:9").unwrap();
         let urls = match options.first_url {
@@ -102,7 +105,7 @@ impl Harness {
         };
         let deps = DirectorDeps {
             api,
-            queue: Arc::clone(&queue) as Arc<dyn Queue>,
+            queue: Arc::clone(&queue),
             models: registry(&model),
             live: None,
         };
@@ -137,17 +140,7 @@ impl Harness {
 
     /// Adds a message to the queue.
     pub(crate) async fn push(&self, id: &JobId) {
-        let entry = QueueEntry {
-            account: Account::ANONYMOUS,
-            id: id.clone(),
-            priority: Priority::Normal,
-            deadline: None,
-            details: None,
-        };
-        self.queue
-            .push(&QueueName::new(QUEUE), entry)
-            .await
-            .unwrap();
+        push(&*self.queue, id).await;
     }
 
     /// The number of messages that wait and that the director has.
@@ -175,6 +168,18 @@ impl Harness {
     pub(crate) async fn ended(self) -> Result<bool, DirectorError> {
         within(self.running).await.unwrap()
     }
+}
+
+/// Adds a message to the queue of the model.
+pub(crate) async fn push(queue: &dyn Queue, id: &JobId) {
+    let entry = QueueEntry {
+        account: Account::ANONYMOUS,
+        id: id.clone(),
+        priority: Priority::Normal,
+        deadline: None,
+        details: None,
+    };
+    queue.push(&QueueName::new(QUEUE), entry).await.unwrap();
 }
 
 /// Waits until a condition holds.

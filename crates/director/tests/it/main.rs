@@ -1,5 +1,6 @@
 //! Tests of a director with a fake API, a queue in memory, and a fake model that the test controls.
 
+mod cog_server;
 mod draining;
 mod fake_api;
 mod fake_model;
@@ -8,4 +9,5 @@ mod harness;
 mod live_events;
 mod models;
 mod outputs;
+mod redis_queue;
 mod running;
