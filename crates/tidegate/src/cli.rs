@@ -1,5 +1,6 @@
 //! The command line: the commands and the global options.
 
+mod director;
 mod inspect;
 mod model;
 mod platform;
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, CommandFactory, Parser, Subcommand, ValueEnum};
 
+pub(crate) use director::{DirectorArgs, JobKindArg, OnIsolatedArg};
 pub(crate) use inspect::{CancelArgs, ConnectArgs, LogsArgs, PsArgs, ReplayArgs, TrustArgs};
 pub(crate) use model::{
     DoctorArgs, EnvironmentArgs, InitArgs, InstallArgs, ModeArg, ModelArgs, SchemaArgs, UploadArgs,
@@ -34,6 +36,7 @@ use crate::build_info;
 /// The headings of `serve --help` and `platform --help`.
 mod heading {
     pub(super) const MODEL: &str = "Model";
+    pub(super) const CLUSTER: &str = "Cluster";
     pub(super) const LISTENING: &str = "Listening";
     pub(super) const ACCESS: &str = "Access";
     pub(super) const ENDPOINTS: &str = "Endpoints for Runpod's workers";
@@ -131,6 +134,7 @@ pub(crate) enum Command {
     Endpoints(EndpointsArgs),
     Predict(Box<PredictArgs>),
     Worker(Box<WorkerArgs>),
+    Director(Box<DirectorArgs>),
     Ps(PsArgs),
     Logs(LogsArgs),
     Cancel(CancelArgs),

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::secrets;
+use crate::{director_env, secrets};
 
 /// The environment variables of Cog.
 #[derive(Debug, Clone, Default)]
@@ -42,8 +42,12 @@ pub(crate) struct CogEnv {
 pub(crate) const WEBHOOK_SECRET: &str = "TIDEGATE_WEBHOOK_SECRET";
 
 /// The other environment variables of a flag.
-const OTHER_NAMES: [(&str, &[&str]); 4] = [
-    ("concurrency", &["COG_MAX_CONCURRENCY"]),
+const OTHER_NAMES: [(&str, &[&str]); 5] = [
+    (
+        "concurrency",
+        &["COG_MAX_CONCURRENCY", director_env::CONCURRENCY],
+    ),
+    ("job-kind", &[director_env::JOB_KIND]),
     ("setup-timeout", &["COG_SETUP_TIMEOUT"]),
     ("log-level", &["RUST_LOG", "COG_LOG_LEVEL"]),
     ("log-format", &["LOG_FORMAT"]),

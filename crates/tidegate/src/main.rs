@@ -9,6 +9,7 @@ mod commands;
 mod compat;
 mod config;
 mod data_dir;
+mod director_env;
 mod edge_config;
 mod endpoint_setup;
 mod environments;

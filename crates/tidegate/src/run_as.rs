@@ -60,6 +60,23 @@ fn find(text: &str, passwd: &str, groups: &str) -> Result<RunAs, UsageError> {
     Ok(RunAs { uid, gid, home })
 }
 
+/// The user that the model runs as, if it is another one. A limit on its processes needs a user that is not
+/// root.
+pub(crate) fn model_user(
+    user: Option<&str>,
+    process_limit: Option<u64>,
+) -> Result<Option<RunAs>, UsageError> {
+    let run_as = user.map(read).transpose()?;
+    let is_root = rustix::process::geteuid().is_root();
+    if process_limit.is_some() && run_as.as_ref().map_or(is_root, |user| user.uid == 0) {
+        return Err(UsageError::new(
+            "--worker-processes has no effect on root, and the model would run as root",
+        )
+        .hint("run the model as another user with --run-as USER"));
+    }
+    Ok(run_as)
+}
+
 fn fields(list: &str) -> impl Iterator<Item = Vec<&str>> {
     list.lines().map(|line| line.split(':').collect())
 }

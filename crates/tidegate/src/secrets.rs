@@ -15,11 +15,12 @@ use std::sync::OnceLock;
 use rustix::fs::MemfdFlags;
 
 /// The variables that hold secrets.
-pub(crate) const NAMES: [&str; 4] = [
+pub(crate) const NAMES: [&str; 5] = [
     "WEBHOOK_AUTH_TOKEN",
     "TIDEGATE_API_TOKENS",
     "TIDEGATE_API_TOKEN",
     "TIDEGATE_WEBHOOK_SECRET",
+    "TIDEGATE_DIRECTOR_TOKEN",
 ];
 /// The variable with the descriptor of the memory file.
 pub(crate) const SECRETS_FD: &str = "TIDEGATE_SECRETS_FD";

@@ -7,7 +7,9 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use super::heading;
 use crate::data_dir::DataDir;
+use crate::models::ServeTarget;
 use crate::units;
+use crate::usage_error::UsageError;
 
 /// Which model runs, and how its code is started.
 #[derive(Debug, Clone, Args)]
@@ -45,6 +47,27 @@ pub(crate) struct ModelArgs {
     /// Runpod handler script: arguments for its `sys.argv`
     #[arg(last = true, value_name = "ARGS", help_heading = None)]
     pub(crate) script_args: Vec<String>,
+}
+
+impl ModelArgs {
+    /// Refuses flags that describe one model if there are several.
+    pub(crate) fn check_for(&self, target: &ServeTarget) -> Result<(), UsageError> {
+        let Some(root) = target.root() else {
+            return Ok(());
+        };
+        let flag = match self {
+            Self {
+                predict: Some(_), ..
+            } => "--predict",
+            Self { train: Some(_), .. } => "--train",
+            _ => return Ok(()),
+        };
+        let message = format!(
+            "{flag} is for one model, and `{}` is a folder of models",
+            root.display()
+        );
+        Err(UsageError::new(message).hint("set `predict` or `train` in the cog.yaml of each model"))
+    }
 }
 
 /// Where output files go.

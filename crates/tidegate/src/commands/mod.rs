@@ -2,6 +2,7 @@
 
 mod banner;
 mod cancel;
+mod director;
 mod doctor;
 mod doctor_packages;
 mod endpoints;
@@ -32,7 +33,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let env = CogEnv::read();
     let default = match cli.command {
         Command::Serve(_) => server_log_filter().unwrap_or("info"),
-        Command::Platform(_) => "info",
+        Command::Platform(_) | Command::Director(_) => "info",
         Command::Worker(_) => RunpodEnv::read()?.log_filter.unwrap_or("info"),
         Command::Predict(_)
         | Command::Endpoints(_)
@@ -55,6 +56,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Endpoints(args) => on_runtime(endpoints::endpoints(&args)),
         Command::Predict(args) => on_runtime(predict::predict(&args, &env)),
         Command::Worker(args) => on_runtime(worker::worker(&args, &env, &RunpodEnv::read()?)),
+        Command::Director(args) => on_runtime(director::director(&args, &env, format)),
         Command::Ps(args) => on_runtime(ps::ps(&args)),
         Command::Logs(args) => on_runtime(logs::logs(&args)),
         Command::Cancel(args) => on_runtime(cancel::cancel(&args)),

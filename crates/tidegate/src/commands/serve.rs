@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::banner::{Banner, BannerReset, StartupDisplay};
 use super::heartbeat::Heartbeat;
-use crate::cli::{LogFormat, ModelArgs, OnLostArg, ServeArgs};
+use crate::cli::{LogFormat, OnLostArg, ServeArgs};
 use crate::compat::CogEnv;
 use crate::endpoint_setup::EndpointSetup;
 use crate::environments::{EnvironmentStore, InstallProgress};
@@ -30,7 +30,6 @@ use crate::files_store::{self, FilesStoreUrl};
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
 use crate::model_source::ModelSource;
 use crate::models::{LoadPolicy, ModelLoader, ModelWatcher, ServeTarget};
-use crate::python::Python;
 use crate::reload::Reload;
 use crate::replicate_setup::ReplicateSetup;
 use crate::shutdown::{self, Sigterm};
@@ -50,7 +49,7 @@ pub(crate) async fn serve(
     format: LogFormat,
 ) -> anyhow::Result<ExitCode> {
     let target = ServeTarget::of(&args.dir);
-    check_flags(args, &target)?;
+    args.model.check_for(&target)?;
     // The model comes before everything else, because most mistakes are made there.
     let single = match &target {
         ServeTarget::Single(dir) => Some(ModelSource::read(dir, &args.model, env)?),
@@ -58,7 +57,12 @@ pub(crate) async fn serve(
     };
     // Before the signals have handlers: an installation may take minutes, and Ctrl-C must end it.
     if args.install {
-        install_packages(args, format, &target)?;
+        environments::install_target(
+            &target,
+            args.model.python.as_deref(),
+            &EnvironmentStore::new(args.data_dir.as_ref()),
+            InstallProgress::new(args.progress, format),
+        )?;
     }
     let heartbeat = Heartbeat::from_env(single.as_ref())?;
     let (startup, reload_requested) = read_settings(args, env)?;
@@ -166,30 +170,6 @@ async fn load_models(
     Ok(served)
 }
 
-/// Installs the packages of the models. A model of several whose packages fail is served without them: its
-/// import error says what is missing.
-fn install_packages(
-    args: &ServeArgs,
-    format: LogFormat,
-    target: &ServeTarget,
-) -> anyhow::Result<()> {
-    let python = Python::find(args.model.python.as_deref())?;
-    let store = EnvironmentStore::new(args.data_dir.as_ref());
-    let progress = InstallProgress::new(args.progress, format);
-    for folder in target.folders().iter().filter(|folder| folder.is_dir()) {
-        let installed = environments::install_folder(folder, &store, &python.program, progress);
-        match installed {
-            Err(error) if target.root().is_some() => tracing::error!(
-                folder = %folder.display(),
-                error = format!("{error:#}"),
-                "failed to install the packages of a model"
-            ),
-            result => drop(result?),
-        }
-    }
-    Ok(())
-}
-
 /// The endpoints of the command line and of the previous run; `None` when there are none.
 async fn open_endpoints(
     args: &ServeArgs,
@@ -201,25 +181,6 @@ async fn open_endpoints(
         .map(|store| store as Arc<dyn Documents>);
     let endpoints = EndpointSetup::open(&args.endpoint, &served.models, documents).await?;
     Ok(Some(endpoints).filter(|endpoints| !endpoints.endpoints.all().is_empty()))
-}
-
-/// Refuses flags that describe one model if there are several.
-fn check_flags(args: &ServeArgs, target: &ServeTarget) -> Result<(), UsageError> {
-    let Some(root) = target.root() else {
-        return Ok(());
-    };
-    let flag = match &args.model {
-        ModelArgs {
-            predict: Some(_), ..
-        } => "--predict",
-        ModelArgs { train: Some(_), .. } => "--train",
-        _ => return Ok(()),
-    };
-    let message = format!(
-        "{flag} is for one model, and `{}` is a folder of models",
-        root.display()
-    );
-    Err(UsageError::new(message).hint("set `predict` or `train` in the cog.yaml of each model"))
 }
 
 /// The settings of the server, and what tells the watcher that SIGHUP asks for a reload.
@@ -316,14 +277,7 @@ fn model_config(
     replicate: &ReplicateSetup,
     store: Option<Arc<SqliteStore>>,
 ) -> Result<ModelConfig, UsageError> {
-    let run_as = args.run_as.as_deref().map(run_as::read).transpose()?;
-    let is_root = rustix::process::geteuid().is_root();
-    if args.worker_processes.is_some() && run_as.as_ref().map_or(is_root, |user| user.uid == 0) {
-        return Err(UsageError::new(
-            "--worker-processes has no effect on root, and the model would run as root",
-        )
-        .hint("run the model as another user with --run-as USER"));
-    }
+    let run_as = run_as::model_user(args.run_as.as_deref(), args.worker_processes)?;
     Ok(ModelConfig {
         children: args.workers.into(),
         slots: args.concurrency,

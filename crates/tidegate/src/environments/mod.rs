@@ -20,5 +20,5 @@ pub(crate) use build_spec::BuildSpec;
 pub(crate) use installer::{InstallRequest, install};
 pub(crate) use notices::{Notice, notices};
 pub(crate) use progress::InstallProgress;
-pub(crate) use selection::{install_folder, select};
+pub(crate) use selection::{install_folder, install_target, select};
 pub(crate) use store::EnvironmentStore;

@@ -8,6 +8,7 @@ use super::notices;
 use super::progress::InstallProgress;
 use super::store::{Environment, EnvironmentStore};
 use crate::model_source::ModelSource;
+use crate::models::ServeTarget;
 use crate::python::Python;
 
 /// What a model runs with.
@@ -75,4 +76,26 @@ pub(crate) fn install_folder(
         progress,
         again: false,
     })
+}
+
+/// Installs the packages of all models of a command. A model of several whose packages fail is served
+/// without them: its import error says what is missing.
+pub(crate) fn install_target(
+    target: &ServeTarget,
+    python: Option<&Path>,
+    store: &EnvironmentStore,
+    progress: InstallProgress,
+) -> anyhow::Result<()> {
+    let python = Python::find(python)?;
+    for folder in target.folders().iter().filter(|folder| folder.is_dir()) {
+        match install_folder(folder, store, &python.program, progress) {
+            Err(error) if target.root().is_some() => tracing::error!(
+                folder = %folder.display(),
+                error = format!("{error:#}"),
+                "failed to install the packages of a model"
+            ),
+            result => drop(result?),
+        }
+    }
+    Ok(())
 }

@@ -1,0 +1,201 @@
+//! `tidegate director`: runs the jobs of a cluster on the models of this machine.
+
+mod cog_server;
+mod health;
+mod models;
+mod queue;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use rustix::process::DumpableBehavior;
+use tidegate_core::director_api::DirectorJobKind;
+use tidegate_director::{ApiClient, Config, Director, DirectorDeps, LoadTiming, OnIsolated};
+use tidegate_net::{Client, Config as NetConfig};
+use tokio_util::sync::CancellationToken;
+
+use self::health::HealthServer;
+use crate::cli::{DirectorArgs, JobKindArg, LogFormat, OnIsolatedArg};
+use crate::compat::CogEnv;
+use crate::director_env::{self, DirectorEnv};
+use crate::shutdown::{Signals, Sigterm};
+use crate::usage_error::UsageError;
+
+pub(crate) async fn director(
+    args: &DirectorArgs,
+    env: &CogEnv,
+    format: LogFormat,
+) -> anyhow::Result<ExitCode> {
+    let started_at = Timestamp::now();
+    // A model that runs as the same user must not read this process's memory.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
+    let director_env = DirectorEnv::read()?;
+    let token = read_token(args.token_file.as_deref(), &director_env)?;
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => host_name()?,
+    };
+    // Not required by clap, because the configuration file may have them.
+    let redis = args.redis.as_ref().ok_or_else(|| {
+        UsageError::new("a director needs the Redis server that the queue is in")
+            .hint("give it with --redis, such as redis://10.0.0.5:6379")
+    })?;
+    if args.api.is_empty() {
+        return Err(UsageError::new("a director needs the URL of the API")
+            .hint("give the URL of `tidegate api` with --api, such as http://10.0.0.6:5000")
+            .into());
+    }
+    let net = Client::new(NetConfig::default());
+    let api = ApiClient::new(net, args.api.clone(), &token)?;
+    if args.install {
+        models::install_packages(args, format)?;
+    }
+    let mut signals = Signals::listen(Sigterm::ShutDown)?;
+    let open = async {
+        let models = match &args.cog_url {
+            Some(url) => cog_server::connect(args, env, &director_env, url).await?,
+            None => models::load(args, env, &director_env).await?,
+        };
+        let queue = queue::open(redis, &name).await?;
+        anyhow::Ok((models, queue))
+    };
+    let (models, queue) = tokio::select! {
+        opened = open => opened?,
+        cause = signals.next() => return Ok(ExitCode::from(cause.exit_code())),
+    };
+    let config = Config {
+        name,
+        job_kind: job_kind(args.job_kind.or(director_env.job_kind)),
+        claim_interval: args.claim_interval,
+        on_isolated: match args.on_isolated {
+            OnIsolatedArg::Stop => OnIsolated::Stop,
+            OnIsolatedArg::Continue => OnIsolated::Continue,
+        },
+        loading: if models::loads_on_demand(args) {
+            LoadTiming::OnDemand
+        } else {
+            LoadTiming::AtStart
+        },
+    };
+    tracing::info!(name = config.name, api = api.hosts(), "starting director");
+    let deps = DirectorDeps {
+        api,
+        queue,
+        models: models.clone(),
+        live: None,
+    };
+    let director = Arc::new(Director::new(config, deps));
+    let mut health = HealthServer::start(args, &director, &models, started_at).await?;
+    let result = health
+        .while_running(run(args, &director, &mut signals))
+        .await;
+    health.finish().await;
+    models.stop().await;
+    result
+}
+
+/// Runs the director until it ends by itself or a signal ends it.
+async fn run(
+    args: &DirectorArgs,
+    director: &Director,
+    signals: &mut Signals,
+) -> anyhow::Result<ExitCode> {
+    let stop = CancellationToken::new();
+    let run = director.run(stop.clone(), args.drain_timeout);
+    tokio::pin!(run);
+    let mut exit_code = ExitCode::SUCCESS;
+    loop {
+        tokio::select! {
+            result = &mut run => {
+                return match result {
+                    Ok(_) => Ok(exit_code),
+                    Err(error) => Err(UsageError::new(error.to_string()).transient().into()),
+                };
+            }
+            cause = signals.next() => {
+                if stop.is_cancelled() {
+                    tracing::warn!("received a second signal, exiting now; other directors run the jobs when their leases have expired");
+                    return Ok(ExitCode::from(cause.forced_exit_code()));
+                }
+                exit_code = ExitCode::from(cause.exit_code());
+                stop.cancel();
+                signals.skip_repeated().await;
+            }
+        }
+    }
+}
+
+/// The token that the API accepts from directors.
+fn read_token(file: Option<&Path>, env: &DirectorEnv) -> Result<String, UsageError> {
+    let missing = || {
+        UsageError::new("a director needs the token that `tidegate api` accepts from directors").hint(
+            format!(
+                "write the same random text to a file on both machines and give it with --token-file, or set {}",
+                director_env::TOKEN
+            ),
+        )
+    };
+    let Some(file) = file else {
+        return env.token.clone().ok_or_else(missing);
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        UsageError::new(format!(
+            "cannot read --token-file `{}`: {error}",
+            file.display()
+        ))
+        .hint("give a file that this user can read")
+    })?;
+    match text.trim() {
+        "" => Err(missing()),
+        token => Ok(token.to_owned()),
+    }
+}
+
+/// The name of this machine.
+fn host_name() -> anyhow::Result<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .context("failed to read the name of the host; give the director a name with --name")?;
+    Ok(name.trim().to_owned())
+}
+
+fn job_kind(kind: Option<JobKindArg>) -> DirectorJobKind {
+    match kind {
+        None | Some(JobKindArg::Prediction) => DirectorJobKind::Prediction,
+        Some(JobKindArg::Training) => DirectorJobKind::Training,
+        Some(JobKindArg::Procedure) => DirectorJobKind::Procedure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_comes_from_the_file_or_the_environment() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, empty) = (folder.path().join("token"), folder.path().join("empty"));
+        std::fs::write(&file, " secret\n").unwrap();
+        std::fs::write(&empty, "\n").unwrap();
+        let env = DirectorEnv {
+            token: Some("other".to_owned()),
+            ..DirectorEnv::default()
+        };
+        assert_eq!(read_token(Some(&file), &env).unwrap(), "secret");
+        assert_eq!(read_token(None, &env).unwrap(), "other");
+        let none = DirectorEnv::default();
+        for (file, expected) in [
+            (None, "needs the token"),
+            (Some(&empty), "needs the token"),
+            (
+                Some(&folder.path().join("missing")),
+                "cannot read --token-file",
+            ),
+        ] {
+            let error = read_token(file.map(|file| file.as_path()), &none).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+}
