@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::fake_model::{FakeModel, streaming_service, value};
 
+const NOT_POISONED: &str = "the lock is not poisoned";
 const FENCE: Fence = Fence {
     attempt: 2,
     nonce: Nonce(7),
@@ -41,7 +42,7 @@ impl Elsewhere {
     }
 
     fn ends(&self) -> Vec<JobFinish> {
-        self.ends.lock().unwrap().clone()
+        self.ends.lock().expect(NOT_POISONED).clone()
     }
 }
 
@@ -52,8 +53,8 @@ impl JobRecords for Elsewhere {
     }
 
     async fn finish(&self, finish: JobFinish) -> Result<FinishOutcome, StoreError> {
-        self.ends.lock().unwrap().push(finish);
-        let mut replies = self.replies.lock().unwrap();
+        self.ends.lock().expect(NOT_POISONED).push(finish);
+        let mut replies = self.replies.lock().expect(NOT_POISONED);
         if replies.is_empty() {
             return Ok(FinishOutcome::Committed);
         }
@@ -64,14 +65,14 @@ impl JobRecords for Elsewhere {
 #[async_trait]
 impl InterimMessages for Elsewhere {
     async fn put(&self, message: OutboxMessage) -> bool {
-        self.messages.lock().unwrap().push(message);
+        self.messages.lock().expect(NOT_POISONED).push(message);
         true
     }
 }
 
 fn spec() -> JobSpec {
     JobSpec {
-        id: JobId::parse("a").unwrap(),
+        id: JobId::parse("a").expect("an id"),
         account: Account::ANONYMOUS,
         kind: JobKind::Prediction,
         target: Target {
