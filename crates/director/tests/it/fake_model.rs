@@ -19,6 +19,8 @@ pub(crate) struct FakeModel {
     size: usize,
     runs: Arc<Mutex<VecDeque<Run>>>,
     changed: Arc<Notify>,
+    /// Cancelled when the model is loaded.
+    loaded: CancellationToken,
 }
 
 /// One started job.
@@ -54,12 +56,24 @@ impl Run {
 
 impl FakeModel {
     pub(crate) fn new(size: usize) -> Self {
+        let model = Self::unloaded(size);
+        model.load();
+        model
+    }
+
+    /// A model that has no slots until it is loaded.
+    pub(crate) fn unloaded(size: usize) -> Self {
         Self {
             slots: Arc::new(Semaphore::new(size)),
             size,
             runs: Arc::default(),
             changed: Arc::default(),
+            loaded: CancellationToken::new(),
         }
+    }
+
+    pub(crate) fn load(&self) {
+        self.loaded.cancel();
     }
 
     /// Waits for the next job that is started.
@@ -101,9 +115,12 @@ pub(crate) fn value(json: &'static str) -> OutputValue {
 impl Executor for FakeModel {
     fn admit(&self, _: &Account, _: WaitPolicy) -> Result<Admitted, Refusal> {
         let model = self.clone();
-        Ok(match Arc::clone(&self.slots).try_acquire_owned() {
-            Ok(permit) => Admitted::Now(Box::new(FakeAdmission { model, permit })),
-            Err(_) => Admitted::Queued(Box::pin(async move {
+        let permit = Arc::clone(&self.slots).try_acquire_owned();
+        let permit = permit.ok().filter(|_| self.loaded.is_cancelled());
+        Ok(match permit {
+            Some(permit) => Admitted::Now(Box::new(FakeAdmission { model, permit })),
+            None => Admitted::Queued(Box::pin(async move {
+                model.loaded.cancelled().await;
                 let permit = Arc::clone(&model.slots).acquire_owned().await;
                 let permit = permit.expect("the semaphore is never closed");
                 Ok(Box::new(FakeAdmission { model, permit }) as Box<dyn Admission>)
@@ -131,6 +148,9 @@ impl Executor for FakeModel {
     }
 
     fn pool_status(&self) -> PoolStatus {
+        if !self.loaded.is_cancelled() {
+            return PoolStatus::default();
+        }
         PoolStatus {
             slots: self.size,
             free: self.slots.available_permits(),

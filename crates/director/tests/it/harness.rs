@@ -37,6 +37,7 @@ pub(crate) struct Options {
     pub(crate) on_isolated: OnIsolated,
     pub(crate) drain_timeout: Duration,
     pub(crate) first_url: FirstUrl,
+    pub(crate) loading: LoadTiming,
     /// The queue; one in memory without it.
     pub(crate) queue: Option<Arc<dyn Queue>>,
 }
@@ -59,6 +60,7 @@ impl Default for Options {
             on_isolated: OnIsolated::Stop,
             drain_timeout: LONG,
             first_url: FirstUrl::Works,
+            loading: LoadTiming::AtStart,
             queue: None,
         }
     }
@@ -84,7 +86,10 @@ impl Harness {
 
     pub(crate) async fn start_unconnected(options: Options) -> Self {
         let server = FakeApi::start(options.timing, &version()).await;
-        let model = FakeModel::new(options.slots);
+        let model = match options.loading {
+            LoadTiming::AtStart => FakeModel::new(options.slots),
+            LoadTiming::OnDemand => FakeModel::unloaded(options.slots),
+        };
         let queue = options
             .queue
             .unwrap_or_else(|| Arc::new(MemoryQueue::default()));
@@ -101,7 +106,7 @@ impl Harness {
             job_kind: DirectorJobKind::Prediction,
             claim_interval: Duration::from_millis(100),
             on_isolated: options.on_isolated,
-            loading: LoadTiming::AtStart,
+            loading: options.loading,
         };
         let deps = DirectorDeps {
             api,

@@ -1,6 +1,7 @@
 //! Jobs from the queue to their end.
 
 use tidegate_core::{JobId, Status};
+use tidegate_director::LoadTiming;
 
 use crate::fake_model::within;
 use crate::harness::{Harness, Options, eventually};
@@ -110,4 +111,37 @@ async fn a_lost_lease_stops_the_job_and_its_result_does_not_count() {
     assert!(calls.finished.iter().all(|finish| finish.id != id));
     assert!(calls.released.is_empty(), "there is no lease to give back");
     within(async { harness.wait_for_messages((0, 1)).await }).await;
+}
+
+#[tokio::test]
+async fn a_model_that_is_not_loaded_gets_one_message_until_it_is() {
+    let harness = Harness::start(Options {
+        slots: 2,
+        loading: LoadTiming::OnDemand,
+        ..Options::default()
+    })
+    .await;
+    for id in ["a", "b", "c"] {
+        harness.add(id).await;
+    }
+    eventually(|| harness.api.calls().leases.len() == 1).await;
+    assert_eq!(harness.messages().await, (2, 1));
+    assert!(!harness.model.has_started());
+    harness.model.load();
+    let (_first, _second) = (harness.model.started().await, harness.model.started().await);
+    harness.wait_for_messages((1, 2)).await;
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_its_model_can_be_canceled() {
+    let harness = Harness::start(Options {
+        loading: LoadTiming::OnDemand,
+        ..Options::default()
+    })
+    .await;
+    let id = harness.add("a").await;
+    eventually(|| harness.api.calls().leases.len() == 1).await;
+    harness.api.cancel(&id);
+    harness.wait_for_messages((0, 0)).await;
+    assert_eq!(harness.api.status(&id), Some(Status::Canceled));
 }
