@@ -116,7 +116,7 @@ impl LeaseMarkers {
     /// Undoes a reservation, if the request was refused.
     pub(super) fn undo(&self, request: &LeaseRequest, previous: Option<LeaseMarker>) {
         match previous {
-            None => self.remove(&request.account, &request.id),
+            None => self.remove(&request.account, &request.id, request.nonce),
             Some(previous) => self.with(|inner| {
                 if let Some((marker, _)) = inner.markers.get_mut(&key_of(request)) {
                     *marker = previous;
@@ -143,10 +143,15 @@ impl LeaseMarkers {
         })
     }
 
-    /// Removes the marker of a job whose lease or end is committed.
-    pub(super) fn remove(&self, account: &Account, id: &JobId) {
+    /// Removes the marker of a job whose lease or end is committed, unless another request has replaced
+    /// it since.
+    pub(super) fn remove(&self, account: &Account, id: &JobId, nonce: Nonce) {
         let key = (account.clone(), id.clone());
         self.with(|inner| {
+            let known = inner.markers.get(&key);
+            if known.is_none_or(|(marker, _)| marker.fence.nonce != nonce) {
+                return;
+            }
             let Some((_, Some(entry))) = inner.markers.remove(&key) else {
                 return;
             };

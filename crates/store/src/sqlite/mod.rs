@@ -46,6 +46,8 @@ pub struct SqliteStore {
     // The order matters: the writer closes the last connection, which truncates the log, and then
     // releases the lock of the folder.
     readers: ReaderPool,
+    /// For leases alone: a job must not wait for lists and scans before it starts.
+    lease_reader: ReaderPool,
     writer: Writer,
     markers: Arc<LeaseMarkers>,
     meter: Arc<StoreMetrics>,

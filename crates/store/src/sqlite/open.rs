@@ -27,7 +27,7 @@ const STATEMENTS: usize = 64;
 /// Options of the store. The defaults are right for a server.
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
-    /// The number of reader threads.
+    /// The number of reader threads, besides the one for leases.
     pub readers: usize,
     /// The maximum size of the database in bytes; unlimited by default.
     pub max_size: Option<u64>,
@@ -149,6 +149,7 @@ impl SqliteStore {
             .map(|_| open_read_only(&file))
             .collect::<Result<_, _>>()
             .map_err(sql)?;
+        let lease_connection = open_read_only(&file).map_err(sql)?;
 
         // From here on only starting a thread can fail, and each thread ends when its handle is
         // dropped.
@@ -156,8 +157,11 @@ impl SqliteStore {
         let writer = Writer::start(conn, log_pages, checkpointer, folder, Arc::clone(&meter))
             .map_err(StoreOpenError::Thread)?;
         let readers = ReaderPool::start(connections).map_err(StoreOpenError::Thread)?;
+        let lease_reader =
+            ReaderPool::start(vec![lease_connection]).map_err(StoreOpenError::Thread)?;
         Ok(Self {
             readers,
+            lease_reader,
             writer,
             markers: Arc::new(markers),
             meter,

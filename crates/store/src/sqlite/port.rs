@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 use rusqlite::Connection;
-use tidegate_core::lease::{LeaseDurability, LeaseRequest, LeaseResult};
+use tidegate_core::lease::{LeaseDurability, LeaseRequest, LeaseResult, Nonce};
 use tidegate_core::outbox::{
     MessageFilter, MessageSummary, OutboxCounts, Reopened, SendOutcome, TakeRequest, TakenMessages,
 };
@@ -35,6 +35,8 @@ impl JobRecords for SqliteStore {
 
     async fn finish(&self, finish: JobFinish) -> Result<FinishOutcome, StoreError> {
         let (account, id) = (finish.account.clone(), finish.id.clone());
+        // An attempt that is lost is ended under another nonce than that of its lease.
+        let nonces = [self.marker_nonce(&account, &id), Some(finish.fence.nonce)];
         let outcome = self
             .writer
             .change(size(&finish), move |conn| jobs::finish(conn, &finish))
@@ -43,7 +45,9 @@ impl JobRecords for SqliteStore {
             outcome,
             FinishOutcome::Committed | FinishOutcome::AlreadyCommitted
         ) {
-            self.markers.remove(&account, &id);
+            for nonce in nonces.into_iter().flatten() {
+                self.markers.remove(&account, &id, nonce);
+            }
         }
         Ok(outcome)
     }
@@ -211,13 +215,16 @@ impl SqliteStore {
         insert: impl Fn(&Connection, &JobSpec) -> Result<Inserted, DbError> + Send + 'static,
     ) -> Result<Inserted, StoreError> {
         let (account, id) = (spec.account.clone(), spec.id.clone());
+        let previous = self.marker_nonce(&account, &id);
         let inserted = self
             .writer
             .change(OVERHEAD + spec.input.len(), move |conn| insert(conn, &spec))
             .await?;
-        if inserted == Inserted::New {
+        if inserted == Inserted::New
+            && let Some(previous) = previous
+        {
             // A marker of an ended job with the same id would hold the lease of the new one.
-            self.markers.remove(&account, &id);
+            self.markers.remove(&account, &id, previous);
         }
         Ok(inserted)
     }
@@ -225,7 +232,7 @@ impl SqliteStore {
     /// Grants a lease that survives a crash of this process.
     async fn mark_lease(&self, request: LeaseRequest) -> Result<LeaseResult, StoreError> {
         let markers = Arc::clone(&self.markers);
-        self.readers
+        self.lease_reader
             .read(move |conn| {
                 leases::grant(conn, &markers, &request, |number, _| {
                     Ok(markers.write(&request, number)?)
@@ -237,7 +244,7 @@ impl SqliteStore {
     /// Grants a lease, or commits one that this process granted before.
     async fn commit_lease(&self, request: LeaseRequest) -> Result<LeaseResult, StoreError> {
         let markers = Arc::clone(&self.markers);
-        let (account, id) = (request.account.clone(), request.id.clone());
+        let (account, id, nonce) = (request.account.clone(), request.id.clone(), request.nonce);
         let result = self
             .writer
             .change(OVERHEAD, move |conn| {
@@ -247,9 +254,14 @@ impl SqliteStore {
             })
             .await?;
         if matches!(result, LeaseResult::Granted(_)) {
-            self.markers.remove(&account, &id);
+            self.markers.remove(&account, &id, nonce);
         }
         Ok(result)
+    }
+
+    fn marker_nonce(&self, account: &Account, id: &JobId) -> Option<Nonce> {
+        let marker = self.markers.get(account, id)?;
+        Some(marker.fence.nonce)
     }
 
     /// The record with the lease that is not in the database yet.

@@ -1,5 +1,6 @@
 //! Tests of the SQLite backend beyond the conformance suite.
 
+mod leases;
 mod open;
 mod size_limits;
 mod statements;
