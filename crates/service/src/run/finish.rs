@@ -93,7 +93,8 @@ impl JobService {
 
     /// Publishes the end of a job that another attempt or another server has recorded. Clients that
     /// wait for the job here get `end` if there is no such record. A job that is open in the store
-    /// stays in the queue: its lease decides who runs it.
+    /// stays in the queue: its lease decides who runs it. So does one whose record cannot be read: upkeep
+    /// reads it later.
     pub(crate) async fn publish_recorded_end(
         &self,
         job: &Arc<Job>,
@@ -118,7 +119,6 @@ impl JobService {
             }
             Err(error) => {
                 tracing::error!(job = %job.id(), error = %chain(&error), "failed to read recorded end of job");
-                acknowledge(claim).await;
                 job.end(end);
             }
         }

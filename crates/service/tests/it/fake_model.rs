@@ -256,6 +256,8 @@ pub(crate) struct ServiceOptions {
     /// The folder with the files of jobs.
     pub(crate) scratch: Option<PathBuf>,
     pub(crate) store: Option<Arc<dyn Store>>,
+    /// The queue of waiting jobs; a queue of its own if absent.
+    pub(crate) queue: Option<Arc<MemoryQueue>>,
     pub(crate) keep_data_for: Option<Duration>,
     /// The limit on the inputs of waiting jobs in memory; unlimited if absent.
     pub(crate) waiting_memory: Option<usize>,
@@ -272,6 +274,7 @@ pub(crate) fn service_with(model: FakeModel, options: ServiceOptions) -> JobServ
         free_space,
         scratch,
         store,
+        queue,
         keep_data_for,
         waiting_memory,
         attempts,
@@ -289,7 +292,7 @@ pub(crate) fn service_with(model: FakeModel, options: ServiceOptions) -> JobServ
         scratch: Arc::new(move || scratch.clone().unwrap_or_else(|| "/nonexistent".into())),
         free_space: Arc::new(move || free_space),
         spill_above: 1024 * 1024,
-        queue: Arc::new(MemoryQueue::default()),
+        queue: queue.unwrap_or_default(),
         store,
     };
     let config = Config {

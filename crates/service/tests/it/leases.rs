@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tidegate_core::queue::Queue;
 use tidegate_core::record::Api;
 use tidegate_core::{Account, Event, JobId, Outcome, Refusal, Status};
+use tidegate_queue::MemoryQueue;
 use tidegate_service::{JobService, OnDuplicateId, ResponseMode, Submission};
 
 use crate::expect_new;
@@ -240,4 +242,30 @@ async fn a_job_whose_lease_fails_is_left_to_the_next_process() {
     let record = store.record(&id("a")).await;
     assert_eq!((record.attempt, record.status), (0, Status::Queued));
     assert_eq!(model.starts(), 0);
+}
+
+/// Upkeep reads the record later, and then decides about the entry.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_recorded_end_cannot_be_read_stays_in_the_queue() {
+    let (store, queue) = (FaultyStore::new(), Arc::<MemoryQueue>::default());
+    let model = FakeModel::without_streaming(1);
+    let jobs = service_with(
+        model.clone(),
+        ServiceOptions {
+            store: Some(Arc::clone(&store) as _),
+            queue: Some(Arc::clone(&queue)),
+            attempts: Some(3),
+            ..ServiceOptions::default()
+        },
+    );
+    expect_new(jobs.submit(named("first")).await);
+    let run = model.started().await;
+    let waits = Arc::clone(expect_new(jobs.submit(named("waits")).await).job());
+    store.cancel_elsewhere(&id("waits")).await;
+    store.fail_reads(1);
+    run.send(succeeded());
+    waits.ended().await;
+    let name = queue.queues().await.expect("the queue works").remove(0);
+    let depth = queue.depth(&name).await.expect("the queue works");
+    assert_eq!((depth.waiting, depth.claimed), (0, 1));
 }
