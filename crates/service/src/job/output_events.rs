@@ -19,6 +19,11 @@ const COMBINED_LOGS: usize = 4096;
 pub(super) struct EventPositions(Vec<ReadPosition>);
 
 impl EventPositions {
+    /// The approximate memory that they take, in bytes.
+    pub(super) fn weight(&self) -> usize {
+        self.0.capacity() * size_of::<ReadPosition>()
+    }
+
     fn last(&self) -> ReadPosition {
         self.0.last().copied().unwrap_or_default()
     }
@@ -159,6 +164,10 @@ mod tests {
             positions.add_logs(logs);
         }
         assert_eq!(positions.0.len(), MAX_SHORT_LOGS + 3);
+        assert!(
+            positions.weight() > 1024 * 1024,
+            "more than the logs themselves"
+        );
         positions.end_logs(written + 1);
         assert_eq!(
             positions.last(),

@@ -210,7 +210,8 @@ impl Job {
                 .map(|value| value.len() + 64)
                 .sum::<usize>();
             let history = state.history.as_ref().map_or(0, History::weight);
-            512 + self.input_len() + state.logs.len() + outputs + history
+            let events = state.event_positions.weight();
+            512 + self.input_len() + state.logs.len() + outputs + events + history
         })
     }
 }
