@@ -162,6 +162,10 @@ fn matches_waiting(filter: &JobFilter, account: &Account, id: &JobId, target: &T
         .is_none_or(|wanted| wanted == account)
         && filter.id.as_ref().is_none_or(|wanted| wanted == id)
         && filter
+            .id_prefix
+            .as_ref()
+            .is_none_or(|prefix| id.as_str().starts_with(prefix.as_str()))
+        && filter
             .model
             .as_ref()
             .is_none_or(|wanted| *wanted == target.model)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_core::policy::UpdatePolicy;
 use tidegate_core::record::Api;
 use tidegate_core::refusal::WaitingLimit;
-use tidegate_core::store::{JobQuery, Store};
+use tidegate_core::store::{JobFilter, JobQuery, Store};
 use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Refusal, Status};
 use tidegate_net::header::HeaderMap;
 use tidegate_net::{AllowedNetworks, Url};
@@ -284,6 +284,25 @@ async fn an_unreadable_job_that_another_server_ended_shows_that_end() {
         .await
         .expect("the job is recorded");
     assert_eq!(found.status(), Status::Canceled);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_jobs_in_memory_contains_those_with_the_prefix() {
+    let store = FaultyStore::new();
+    let (_model, jobs, _run, waiting) = service_with_queue(&store).await;
+    drop(waiting);
+    assert!(evicted_inputs(&jobs).contains(&5));
+    let listed = |prefix: &str| {
+        let filter = JobFilter {
+            id_prefix: Some(prefix.to_owned()),
+            ..JobFilter::default()
+        };
+        let found = jobs.list_in_memory(&filter);
+        found.into_iter().map(|job| job.id).collect::<Vec<_>>()
+    };
+    assert_eq!(listed("job-5"), [id(5)]);
+    assert_eq!(listed("job-").len(), COUNT);
+    assert_eq!(listed("other-"), []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
