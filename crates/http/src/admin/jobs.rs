@@ -50,16 +50,16 @@ async fn find(
     job_services: &[JobService],
     filter: &JobFilter,
 ) -> Result<Vec<JobSummary>, ApiError> {
+    // Each service finds the jobs of all models.
+    let Some(jobs) = job_services.first() else {
+        return Ok(Vec::new());
+    };
     // All jobs in memory, also those that do not match: their records in the store may be outdated.
-    let in_memory = job_services
-        .iter()
-        .flat_map(|jobs| jobs.list_in_memory(&JobFilter::default()));
+    let in_memory = jobs.list_in_memory(&JobFilter::default()).into_iter();
     let mut known: HashMap<(Account, JobId), JobSummary> =
         in_memory.map(|summary| (key(&summary), summary)).collect();
-    if let Some(jobs) = job_services.first() {
-        for summary in jobs.list_recorded(filter).await? {
-            known.entry(key(&summary)).or_insert(summary);
-        }
+    for summary in jobs.list_recorded(filter).await? {
+        known.entry(key(&summary)).or_insert(summary);
     }
     let mut found: Vec<JobSummary> = known
         .into_values()
