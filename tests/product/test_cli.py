@@ -248,10 +248,12 @@ def test_training_without_a_training_function(tidegate):
     assert done.returncode == 64 and "train" in done.stderr
 
 
-def test_train_mode_accepts_the_inputs_of_train(tidegate):
-    done = tidegate("predict", ROOT / "examples" / "training", "--mode", "train", "-i", "data=data:,4")
+def test_train_mode_accepts_the_inputs_of_train(tidegate, tmp_path):
+    command = ("predict", ROOT / "examples" / "training", "--mode", "train", "-i", "data=data:,4")
+    done = tidegate(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "epoch 3" in done.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["output.weights.json"]
 
 
 @pytest.mark.parametrize("command", ["completions bash", f"schema {MODELS / 'echo'}"])
