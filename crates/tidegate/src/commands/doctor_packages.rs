@@ -24,7 +24,7 @@ pub(super) fn check(
             return default.clone();
         }
     };
-    let environment = store.find(&spec);
+    let environment = store.find(&spec, &default.program);
     let python = match &environment {
         Some(environment) => {
             let (path, version) = (environment.path.display(), &environment.description.python);

@@ -5,6 +5,8 @@ use std::path::Path;
 use ring::digest::{Context, SHA256};
 
 use super::build_spec::BuildSpec;
+use super::interpreter;
+use super::python_version::PythonVersion;
 use crate::source_version;
 
 /// Changed when environments of earlier versions cannot be used any more.
@@ -13,12 +15,14 @@ const FORMAT: &str = "tidegate environment 1";
 const DIGITS: usize = 32;
 
 /// The hash of what a model needs: the version of Python, its packages, and the content of the files that
-/// they name.
-pub(super) fn of(spec: &BuildSpec) -> String {
+/// they name. A model that asks for no version needs that of the interpreter `python`.
+pub(super) fn of(spec: &BuildSpec, python: &Path) -> String {
     let mut hash = Fields(Context::new(&SHA256));
     hash.add(FORMAT.as_bytes());
     hash.add(std::env::consts::ARCH.as_bytes());
-    let version = spec.python_version.map(|version| version.to_string());
+    let default = || interpreter::version_of(python).map(PythonVersion::without_patch);
+    let version = spec.python_version.or_else(default);
+    let version = version.map(|version| version.to_string());
     hash.add(version.unwrap_or_default().as_bytes());
     for package in spec.requirements.packages() {
         hash.add(package.as_bytes());
@@ -77,7 +81,23 @@ mod tests {
         for (name, text) in files {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
-        of(&BuildSpec::read(dir.path()).unwrap())
+        of(&BuildSpec::read(dir.path()).unwrap(), Path::new("none"))
+    }
+
+    #[test]
+    fn a_model_without_a_version_needs_that_of_the_interpreter() {
+        let dir = tempfile::tempdir().unwrap();
+        let hash = |yaml: &str, version: &str| {
+            std::fs::write(dir.path().join("cog.yaml"), yaml).unwrap();
+            let python = interpreter::tests::python(dir.path(), version);
+            of(&BuildSpec::read(dir.path()).unwrap(), &python)
+        };
+        let any = "build:\n  python_packages: [a]\n";
+        assert_eq!(hash(any, "3.98.2"), hash(any, "3.98.3"));
+        assert_ne!(hash(any, "3.98.2"), hash(any, "3.99.0"));
+        let fixed = "build:\n  python_version: '3.98'\n  python_packages: [a]\n";
+        assert_eq!(hash(fixed, "3.98.2"), hash(fixed, "3.99.0"));
+        assert_eq!(hash(fixed, "3.99.0"), hash(any, "3.98.2"));
     }
 
     #[test]

@@ -71,11 +71,11 @@ pub(crate) fn install(request: &InstallRequest<'_>) -> anyhow::Result<Option<Env
         return Ok(None);
     }
     if !request.again
-        && let Some(environment) = store.find(spec)
+        && let Some(environment) = store.find(spec, request.python)
     {
         return Ok(Some(environment));
     }
-    let folder = store.folder_for(spec).ok_or_else(|| {
+    let folder = store.folder_for(spec, request.python).ok_or_else(|| {
         UsageError::new("there is no folder for environments, because HOME is not set")
             .hint("give one with --data-dir DIR")
     })?;

@@ -87,12 +87,12 @@ pub(crate) fn version_of(program: &Path) -> Option<PythonVersion> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
     /// A program that claims to be this version of Python.
-    fn python(folder: &Path, version: &str) -> PathBuf {
+    pub(in super::super) fn python(folder: &Path, version: &str) -> PathBuf {
         let program = folder.join("python");
         std::fs::write(&program, format!("#!/bin/sh\necho {version}\n")).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();

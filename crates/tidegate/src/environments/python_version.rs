@@ -24,6 +24,14 @@ impl PythonVersion {
         format!("python{}.{}", self.major, self.minor)
     }
 
+    /// `X.Y`
+    pub(super) fn without_patch(self) -> Self {
+        Self {
+            patch: None,
+            ..self
+        }
+    }
+
     /// Whether an interpreter of version `other` is what this version asks for.
     pub(crate) fn accepts(self, other: Self) -> bool {
         (self.major, self.minor) == (other.major, other.minor)

@@ -40,7 +40,7 @@ pub(crate) fn select(
         }
     };
     let requirements = spec.requirements.texts();
-    let Some(environment) = store.find(&spec) else {
+    let Some(environment) = store.find(&spec, &default.program) else {
         notices::log_once(&spec, &default.program);
         return without_environment(requirements);
     };

@@ -64,21 +64,22 @@ impl EnvironmentStore {
         }
     }
 
-    /// The environment of a model, if it is installed.
-    pub(crate) fn find(&self, spec: &BuildSpec) -> Option<Environment> {
+    /// The environment of a model, if it is installed. `python` is the interpreter for models that ask for
+    /// no version.
+    pub(crate) fn find(&self, spec: &BuildSpec, python: &Path) -> Option<Environment> {
         if !spec.needs_environment() {
             return None;
         }
-        let hash = content_hash::of(spec);
+        let hash = content_hash::of(spec, python);
         self.folders
             .iter()
             .find_map(|folder| open(&folder.join(&hash)))
     }
 
     /// The folder for a new environment; none if the machine has no place for it.
-    pub(super) fn folder_for(&self, spec: &BuildSpec) -> Option<EnvironmentFolder> {
+    pub(super) fn folder_for(&self, spec: &BuildSpec, python: &Path) -> Option<EnvironmentFolder> {
         let parent = self.folders.first()?.clone();
-        let hash = content_hash::of(spec);
+        let hash = content_hash::of(spec, python);
         Some(EnvironmentFolder { parent, hash })
     }
 }
@@ -156,6 +157,9 @@ impl EnvironmentFolder {
 mod tests {
     use super::*;
 
+    /// An interpreter that does not start.
+    const PYTHON: &str = "none";
+
     fn setup() -> (tempfile::TempDir, EnvironmentStore, BuildSpec) {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(
@@ -182,16 +186,16 @@ mod tests {
     #[test]
     fn an_environment_is_found_when_it_is_complete() {
         let (_dir, store, spec) = setup();
-        let folder = store.folder_for(&spec).unwrap();
+        let folder = store.folder_for(&spec, PYTHON.as_ref()).unwrap();
         let _lock = folder.lock(|| ()).unwrap();
         let interrupted = folder.prepare().unwrap();
         fill(&interrupted);
-        assert!(store.find(&spec).is_none());
+        assert!(store.find(&spec, PYTHON.as_ref()).is_none());
         let path = folder.prepare().unwrap();
         assert!(!interrupted.exists());
         let description = fill(&path);
         folder.publish(&path, &description).unwrap();
-        let found = store.find(&spec).unwrap();
+        let found = store.find(&spec, PYTHON.as_ref()).unwrap();
         assert_eq!(found.description, description);
         assert_eq!(found.path, path.canonicalize().unwrap());
         // A second installation keeps the first environment, which a server may use.
@@ -200,7 +204,7 @@ mod tests {
         folder.publish(&again, &description).unwrap();
         assert!(path.exists());
         assert_eq!(
-            store.find(&spec).unwrap().path,
+            store.find(&spec, PYTHON.as_ref()).unwrap().path,
             again.canonicalize().unwrap()
         );
     }
@@ -208,11 +212,11 @@ mod tests {
     #[test]
     fn an_environment_without_its_interpreter_is_not_used() {
         let (_dir, store, spec) = setup();
-        let folder = store.folder_for(&spec).unwrap();
+        let folder = store.folder_for(&spec, PYTHON.as_ref()).unwrap();
         let _lock = folder.lock(|| ()).unwrap();
         let path = folder.prepare().unwrap();
         folder.publish(&path, &fill(&path)).unwrap_or_default();
         std::fs::remove_file(path.join("bin/python")).unwrap();
-        assert!(store.find(&spec).is_none());
+        assert!(store.find(&spec, PYTHON.as_ref()).is_none());
     }
 }
