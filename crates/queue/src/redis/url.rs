@@ -124,7 +124,10 @@ impl RedisUrl {
     /// What connects to the server.
     pub(super) fn connector(&self) -> Result<Connector, redis::RedisError> {
         match &self.kind {
-            UrlKind::Server(url) => Client::open(url.as_str()).map(Connector::Server),
+            UrlKind::Server(url) => {
+                let client = Client::open(url.as_str())?;
+                Ok(Connector::Server(Box::new(client)))
+            }
             UrlKind::Sentinel {
                 sentinels,
                 master,
@@ -151,7 +154,7 @@ impl RedisUrl {
 
 /// What connects to a server.
 pub(super) enum Connector {
-    Server(Client),
+    Server(Box<Client>),
     Sentinel(Box<SentinelClient>),
 }
 

@@ -3,6 +3,8 @@
 mod blue_green;
 mod faults;
 mod redis_server;
+mod sentinel;
 mod streams;
 mod suite;
 mod upkeep;
+mod upkeep_loops;

@@ -188,27 +188,22 @@ async fn other_accounts_avoid_the_shard_of_a_large_batch() {
 async fn a_take_delivers_exactly_one_message() {
     let server = RedisServer::start();
     let queue = server.open("one").await;
-    let blocked = {
-        let queue = Arc::clone(&queue);
-        tokio::task::spawn(async move { take_within(&*queue, Duration::from_secs(30)).await })
+    let pushes = async {
+        eventually("a read is blocked", || server.has_blocked_reader()).await;
+        // One message for each of three shards at once: the blocked read gets all of them.
+        let mut transaction = redis::pipe();
+        transaction.atomic();
+        for shard in [1, 4, 6] {
+            let id = format!("job-{shard}");
+            let add = transaction.cmd("XADD").arg(stream(shard));
+            add.arg(&["*", "account", "ann", "id", &id]);
+        }
+        let client = redis::Client::open(server.url()).expect("a client");
+        let mut connection = client.get_connection().expect("it runs");
+        transaction.exec(&mut connection).expect("valid commands");
     };
-    eventually("a read is blocked", || server.has_blocked_reader()).await;
-    // One message for each of three shards at once: the blocked read gets all of them.
-    let mut transaction = redis::pipe();
-    transaction.atomic();
-    for shard in [1, 4, 6] {
-        let id = format!("job-{shard}");
-        transaction
-            .cmd("XADD")
-            .arg(stream(shard))
-            .arg(&["*", "account", "ann", "id", &id]);
-    }
-    let mut connection = redis::Client::open(server.url())
-        .expect("a client")
-        .get_connection()
-        .expect("it runs");
-    transaction.exec(&mut connection).expect("valid commands");
-    let first = blocked.await.expect("no panic").expect("a message");
+    let (first, ()) = tokio::join!(take_within(&*queue, Duration::from_secs(30)), pushes);
+    let first = first.expect("a message");
     assert_eq!(first.deliveries, 1);
     let held = (0..8)
         .map(|shard| pending_of(&server, shard, "one"))

@@ -283,8 +283,8 @@ impl WaitingJobs {
     /// The queue entries of all waiting jobs, in the order in which the jobs were accepted.
     pub(crate) fn entries(&self) -> Vec<(JobService, QueueEntry)> {
         let mut entries = self.with(|inner| {
-            let waiting = inner.jobs.iter().filter(|(_, waiting)| !waiting.is_taken());
-            let entry = |(key, waiting): (&JobKey, &Box<WaitingJob>)| {
+            let mut entries = Vec::with_capacity(inner.jobs.len());
+            for (key, waiting) in inner.jobs.iter().filter(|(_, job)| !job.is_taken()) {
                 let (created_at, entry) = match &waiting.place {
                     Place::Memory(resident) => {
                         let prepared = &resident.prepared;
@@ -292,9 +292,9 @@ impl WaitingJobs {
                     }
                     Place::Store(stored) => (stored.created_at(), stored.entry(key)),
                 };
-                (created_at, waiting.service.clone(), entry)
-            };
-            waiting.map(entry).collect::<Vec<_>>()
+                entries.push((created_at, waiting.service.clone(), entry));
+            }
+            entries
         });
         entries.sort_by_key(|(created_at, ..)| *created_at);
         let pair = |(_, service, entry)| (service, entry);
