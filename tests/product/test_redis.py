@@ -181,3 +181,13 @@ def test_a_server_that_evicts_keys_is_refused(tidegate, tmp_path):
         )
     assert done.returncode == 1
     assert "maxmemory-policy noeviction" in done.stderr
+
+
+def test_two_servers_with_different_stores_do_not_share_a_database(
+    tidegate, start_server, redis, flags, tmp_path
+):
+    start_server("echo", *flags)
+    other = ["--port", "0", "--data-dir", str(tmp_path / "other"), "--redis", redis.url]
+    done = tidegate("serve", "examples/hello", *other)
+    assert done.returncode == 1
+    assert "it holds the jobs of another store" in done.stderr

@@ -4,24 +4,32 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::Context;
+use bytes::Bytes;
+use tidegate_core::JobId;
 use tidegate_core::queue::Queue;
+use tidegate_core::store::Documents;
 use tidegate_queue::MemoryQueue;
 use tidegate_queue::redis::{RedisQueue, RedisQueueConfig};
 
 use crate::cli::{RedisArgs, UpkeepArgs};
+use crate::data_dir::OpenDataDir;
 use crate::usage_error::UsageError;
 
-/// The queue of a server whose store is in this folder; a queue in memory without `--redis`. A queue in Redis
-/// only names jobs, so it needs a store.
+/// The document that identifies a store.
+const STORE_ID: (&str, &str) = ("queue", "store_id");
+
+/// The queue of a server with this store; a queue in memory without `--redis`. A queue in Redis only names
+/// jobs, so it needs a store.
 pub(crate) async fn open(
     args: &RedisArgs,
     upkeep: &UpkeepArgs,
-    store_folder: Option<&Path>,
+    data: Option<&OpenDataDir>,
 ) -> anyhow::Result<Arc<dyn Queue>> {
     let Some(urls) = &args.redis else {
         return Ok(Arc::new(MemoryQueue::default()));
     };
-    let Some(folder) = store_folder else {
+    let Some(data) = data else {
         let message = "--redis needs a data directory: the messages in Redis only name the jobs";
         let hint = "give a folder with --data-dir, or omit --redis";
         return Err(UsageError::new(message).hint(hint).into());
@@ -30,11 +38,23 @@ pub(crate) async fn open(
         shards: args.queue_shards,
         account_shards: args.account_shards,
         max_deliveries: upkeep.max_deliveries,
+        store: Some(store_id(&*data.store).await?),
         // This process is the only one that ends the jobs of its store.
         deadline_window: None,
-        ..RedisQueueConfig::new(urls.clone(), &consumer(folder))
+        ..RedisQueueConfig::new(urls.clone(), &consumer(&data.folder))
     };
     Ok(Arc::new(RedisQueue::open(config).await?))
+}
+
+/// The id of the store. The first call chooses it.
+async fn store_id(documents: &dyn Documents) -> anyhow::Result<String> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).expect("the system provides random bytes");
+    let id = JobId::from_random(u128::from_ne_bytes(random));
+    let (namespace, name) = STORE_ID;
+    let json = Bytes::from(format!("\"{id}\""));
+    let stored = documents.put_new(namespace, name, json).await?;
+    serde_json::from_slice(&stored).context("the id of the store is not a text")
 }
 
 /// The name of the consumer: the same when the server is started again, because only one process at a time

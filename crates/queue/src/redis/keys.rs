@@ -11,6 +11,8 @@ pub(super) const GROUP: &str = "director";
 pub(super) const DEAD_LETTERS: &str = "meta:dead";
 /// The hash with the number of shards of each queue.
 pub(super) const QUEUES: &str = "meta:queues";
+/// The key that names the store whose jobs the server holds.
+pub(super) const STORE: &str = "meta:store";
 /// The key that is lost when the server loses its data.
 pub(super) const EPOCH: &str = "meta:epoch";
 

@@ -62,6 +62,9 @@ pub struct RedisQueueConfig {
     pub account_shards: u16,
     /// How often a message may be handed out without success, before only upkeep handles it.
     pub max_deliveries: u32,
+    /// Identifies the store that has the jobs of the queue. A server that holds the jobs of another store is
+    /// refused, because messages of unknown jobs are removed.
+    pub store: Option<String>,
     /// Deadlines that passed longer ago are left to the store; all are reported without it.
     pub deadline_window: Option<Duration>,
 }
@@ -75,6 +78,7 @@ impl RedisQueueConfig {
             shards: 8,
             account_shards: 3,
             max_deliveries: 3,
+            store: None,
             deadline_window: Some(Duration::from_secs(10)),
         }
     }
@@ -105,6 +109,9 @@ impl RedisQueue {
                 reason: error.to_string(),
             })?;
             server_check::check(&backend).await?;
+            if let Some(store) = &config.store {
+                server_check::claim(&backend, store).await?;
+            }
             backends.push(backend);
         }
         let epoch = server_check::epoch(&backends[0]).await;

@@ -6,7 +6,7 @@ use redis::{ErrorKind, Pipeline, RedisError};
 use tidegate_core::queue::QueueError;
 
 use super::backend::Backend;
-use super::keys::EPOCH;
+use super::keys::{EPOCH, STORE};
 
 /// The oldest version that has all commands: `XPENDING … IDLE`.
 const OLDEST: (u32, u32) = (6, 2);
@@ -51,6 +51,28 @@ pub(super) async fn check(backend: &Backend) -> Result<(), RedisOpenError> {
     match problem(&info) {
         Some(reason) => Err(RedisOpenError::Unusable { url, reason }),
         None => Ok(()),
+    }
+}
+
+/// Records that a server holds the jobs of this store; refuses one that holds those of another.
+pub(super) async fn claim(backend: &Backend, store: &str) -> Result<(), RedisOpenError> {
+    let url = backend.link.url().to_string();
+    let mut commands = Pipeline::new();
+    commands.cmd("SET").arg(STORE).arg(store).arg("NX").ignore();
+    commands.cmd("GET").arg(STORE);
+    match backend.pipeline::<(String,)>(&commands).await {
+        Ok((known,)) if known == store => Ok(()),
+        Ok((known,)) => {
+            let reason = format!(
+                "it holds the jobs of another store, `{known}`; use another database for each, such as \
+                 redis://HOST/1, or delete the key `{STORE}` if that store is gone"
+            );
+            Err(RedisOpenError::Unusable { url, reason })
+        }
+        Err(error) => {
+            let reason = error.to_string();
+            Err(RedisOpenError::Unreachable { url, reason })
+        }
     }
 }
 

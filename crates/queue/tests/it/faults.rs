@@ -214,6 +214,26 @@ async fn a_server_that_evicts_keys_is_refused() {
 }
 
 #[tokio::test]
+async fn a_server_with_the_jobs_of_another_store_is_refused() {
+    let server = RedisServer::start();
+    let of_store = |store: &str| RedisQueueConfig {
+        store: Some(store.to_owned()),
+        ..server.config("one")
+    };
+    for _ in 0..2 {
+        RedisQueue::open(of_store("first")).await.expect("its own");
+    }
+    let Err(error) = RedisQueue::open(of_store("second")).await else {
+        panic!("it holds the jobs of the first");
+    };
+    assert!(error.to_string().contains("another database"), "{error}");
+    server.run::<usize>(&["DEL", "meta:store"]);
+    RedisQueue::open(of_store("second"))
+        .await
+        .expect("the first is gone");
+}
+
+#[tokio::test]
 async fn a_full_server_refuses_pushes_and_keeps_its_messages() {
     let server = RedisServer::start();
     let queue = server.open("one").await;

@@ -318,6 +318,20 @@ async fn an_acknowledgement_is_one_round_trip() {
 }
 
 #[tokio::test]
+async fn a_job_needs_three_round_trips() {
+    let server = RedisServer::start();
+    let queue = server.open("one").await;
+    // The scripts are loaded, and the fetcher has looked for messages of an earlier process.
+    push(&*queue, "ann", "first").await;
+    drain(&*queue).await;
+    server.run::<String>(&["CONFIG", "RESETSTAT"]);
+    push(&*queue, "ann", "a").await;
+    let claim = take(&*queue).await.expect("it waits");
+    assert!(queue.ack(&claim).await.expect("it runs"));
+    assert_eq!(server.calls("evalsha"), 3, "push, take and ack");
+}
+
+#[tokio::test]
 async fn messages_of_the_same_shard_are_preferred_on_request() {
     let server = RedisServer::start();
     let queue = server.open("one").await;

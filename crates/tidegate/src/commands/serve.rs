@@ -130,8 +130,7 @@ async fn load_models(
     let key = data_dir_key(args, &target, single.as_ref());
     let data = data_dir::open(args.data_dir.as_ref(), key, args.listen.port)?;
     let replicate = ReplicateSetup::open(args, data.as_ref()).await?;
-    let folder = data.as_ref().map(|data| data.folder.as_path());
-    let queue = redis_queue::open(&args.redis, &args.upkeep, folder).await?;
+    let queue = redis_queue::open(&args.redis, &args.upkeep, data.as_ref()).await?;
     let store = data.map(|data| data.store);
     let webhook_secrets = server.webhook_secrets.clone();
     replicate.load_webhook_secret(&webhook_secrets).await?;
