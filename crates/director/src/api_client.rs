@@ -59,6 +59,12 @@ pub enum ApiError {
         /// The host of the URL.
         host: String,
     },
+    /// The API stores no output files.
+    #[error("the API at `{host}` stores no files")]
+    NoFileStore {
+        /// The process.
+        host: String,
+    },
     /// The call is not accepted, now or later.
     #[error("the API at `{host}` refused the call with status {status}: {message}")]
     Refused {
@@ -85,7 +91,10 @@ pub enum ApiError {
 impl ApiError {
     /// Whether a retry cannot succeed.
     pub fn is_permanent(&self) -> bool {
-        matches!(self, Self::Refused { .. } | Self::Unserializable(_))
+        matches!(
+            self,
+            Self::Refused { .. } | Self::NoFileStore { .. } | Self::Unserializable(_)
+        )
     }
 }
 
@@ -300,7 +309,12 @@ fn read<R: DeserializeOwned>(base: &Url, response: HttpResponse) -> Result<R, Ap
 
 fn upload_error(base: &Url, error: tidegate_net::Error) -> ApiError {
     match error {
-        tidegate_net::Error::Status { status, .. } => status_error(base, status.as_u16(), b""),
+        tidegate_net::Error::Status { status, .. } => match status.as_u16() {
+            404 | 405 => ApiError::NoFileStore {
+                host: host_of(base),
+            },
+            status => status_error(base, status, b""),
+        },
         error => ApiError::Unreachable(error),
     }
 }

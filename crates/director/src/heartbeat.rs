@@ -69,7 +69,8 @@ impl Inner {
                 }
                 Err(_) => {
                     self.connected.send_replace(false);
-                    if schedule.renewed_at.elapsed() >= schedule.lease {
+                    let is_expired = schedule.renewed_at.elapsed() >= schedule.lease;
+                    if is_expired && schedule.has_connected {
                         self.isolate();
                     }
                     tokio::time::sleep(self.api.pause().min(schedule.interval)).await;

@@ -12,7 +12,7 @@ use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::store::{FinishOutcome, JobFinish, JobRecords, StoreError};
 use tidegate_service::{InterimMessages, OutputUpload, OutputUploads};
 
-use crate::api_client::ApiClient;
+use crate::api_client::{ApiClient, ApiError};
 
 /// How often an interim message is tried. The next one contains everything since.
 const MAX_INTERIM_TRIES: u32 = 3;
@@ -81,7 +81,7 @@ impl InterimMessages for LeasedJobPorts {
 impl OutputUploads for LeasedJobPorts {
     /// Retried without limit: the job does not end before its files are stored. A cancel or the deadline
     /// of the job ends it.
-    async fn upload(&self, upload: OutputUpload<'_>) -> Result<String, String> {
+    async fn upload(&self, upload: OutputUpload<'_>) -> Result<Option<String>, String> {
         let OutputUpload {
             file,
             size,
@@ -90,7 +90,8 @@ impl OutputUploads for LeasedJobPorts {
         } = upload;
         loop {
             match self.api.upload(&self.token, name, mime, (file, size)).await {
-                Ok(address) => return Ok(address),
+                Ok(address) => return Ok(Some(address)),
+                Err(ApiError::NoFileStore { .. }) => return Ok(None),
                 Err(error) if error.is_permanent() => {
                     return Err(format!(
                         "failed to upload output file `{name}`: {}",

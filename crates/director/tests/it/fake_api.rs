@@ -64,6 +64,7 @@ struct Inner {
     /// The offset that the next reply to events asks for.
     rewind_to: Option<u64>,
     failed_uploads: usize,
+    stores_no_files: bool,
 }
 
 struct FakeJob {
@@ -216,6 +217,10 @@ impl ApiState {
 
     pub(crate) fn failed_uploads(&self) -> usize {
         self.with(|inner| inner.failed_uploads)
+    }
+
+    pub(crate) fn store_no_files(&self) {
+        self.with(|inner| inner.stores_no_files = true);
     }
 
     pub(crate) fn supersede(&self) {
@@ -424,6 +429,9 @@ async fn file(
     if app.api.fails() {
         app.api.with(|inner| inner.failed_uploads += 1);
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    if app.api.with(|inner| inner.stores_no_files) {
+        return StatusCode::NOT_FOUND.into_response();
     }
     let mime = headers[header::CONTENT_TYPE].to_str().unwrap().to_owned();
     let location = format!("tidegate-file:{name}");

@@ -1,5 +1,7 @@
 //! Webhook messages and output files, which go to the API.
 
+use std::path::Path;
+
 use bytes::Bytes;
 use tidegate_core::{Event, Outcome, OutputFile, OutputFileKind, OutputValue};
 
@@ -27,39 +29,57 @@ async fn interim_webhooks_are_updates_and_the_last_one_travels_with_the_end() {
     assert_eq!(message.claim, None, "any API process sends it");
 }
 
-#[tokio::test]
-async fn output_files_are_uploaded_before_the_end() {
-    let harness = Harness::start(Options::default()).await;
-    let path = std::env::temp_dir().join(format!("tidegate-director-{}.txt", std::process::id()));
-    std::fs::write(&path, "content").unwrap();
-    let id = harness.add("a").await;
-    let run = harness.model.started().await;
-    harness.api.set_down(true);
+/// An output that is one text file.
+fn file_output(path: &Path) -> Event {
     let file = OutputFile {
-        path: path.clone(),
+        path: path.to_owned(),
         mime_type: Some("text/plain".to_owned()),
         offset: 0,
         kind: OutputFileKind::User,
     };
-    run.send(Event::Ended(Outcome::Succeeded {
+    Event::Ended(Outcome::Succeeded {
         output: Some(OutputValue {
             json: Bytes::from_static(b"\"\""),
             files: vec![file],
         }),
-    }));
+    })
+}
+
+#[tokio::test]
+async fn output_files_are_uploaded_before_the_end() {
+    let harness = Harness::start(Options::default()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file.txt");
+    std::fs::write(&path, "content").unwrap();
+    let id = harness.add("a").await;
+    let run = harness.model.started().await;
+    harness.api.set_down(true);
+    run.send(file_output(&path));
     eventually(|| harness.api.failed_uploads() > 0).await;
     harness.api.set_down(false);
     harness.wait_for_messages((0, 0)).await;
-    std::fs::remove_file(&path).unwrap();
-    let name = path.file_name().unwrap().to_str().unwrap();
     let files = harness.api.calls().files;
     assert_eq!(files.len(), 1);
-    let (token, uploaded, mime, content) = &files[0];
-    assert_eq!((token.as_str(), uploaded.as_str()), ("lease-a", name));
+    let (token, name, mime, content) = &files[0];
+    assert_eq!((token.as_str(), name.as_str()), ("lease-a", "file.txt"));
     assert_eq!(
         (mime.as_str(), &content[..]),
         ("text/plain", &b"content"[..])
     );
     let output = harness.api.end(&id).unwrap().completion.output.unwrap();
-    assert_eq!(output, format!("\"tidegate-file:{name}\""));
+    assert_eq!(output, "\"tidegate-file:file.txt\"");
+}
+
+#[tokio::test]
+async fn output_files_are_in_the_output_if_the_api_stores_none() {
+    let harness = Harness::start(Options::default()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file.txt");
+    std::fs::write(&path, "content").unwrap();
+    harness.api.store_no_files();
+    let id = harness.add("a").await;
+    harness.model.started().await.send(file_output(&path));
+    harness.wait_for_messages((0, 0)).await;
+    let output = harness.api.end(&id).unwrap().completion.output.unwrap();
+    assert_eq!(output, "\"data:text/plain;base64,Y29udGVudA==\"");
 }

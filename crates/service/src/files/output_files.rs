@@ -1,6 +1,7 @@
 //! Publishes the files of an output: as data URIs, as uploads to `--upload-url`, or in the file
 //! store.
 
+use std::io::Seek;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path};
 
@@ -110,7 +111,10 @@ impl Files {
                     name: &file_name(file),
                     mime,
                 };
-                uploads.upload(upload).await
+                match uploads.upload(upload).await? {
+                    Some(address) => Ok(address),
+                    None => inline(&file.path, opened.rewound(&file.path)?, mime).await,
+                }
             }
             (OutputFilePolicy::FileStore, None, Some(file_store)) => {
                 self.store_file(file_store, file, opened, mime, job).await
@@ -240,6 +244,16 @@ struct OpenedFile {
     file: std::fs::File,
     size: u64,
     owner: u32,
+}
+
+impl OpenedFile {
+    /// The file at its beginning, after an upload has read it.
+    fn rewound(mut self, path: &Path) -> Result<Self, String> {
+        self.file
+            .rewind()
+            .map_err(|error| unreadable(path, &error))?;
+        Ok(self)
+    }
 }
 
 /// Opens a file for reading; `None` if it is not a regular file. Reading a pipe or a device might

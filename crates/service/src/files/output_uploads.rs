@@ -20,6 +20,7 @@ pub struct OutputUpload<'a> {
 /// Takes the output files of one job, in place of a file store.
 #[async_trait]
 pub trait OutputUploads: Send + Sync {
-    /// Stores a file; returns its address in the output. The error is a message for the client.
-    async fn upload(&self, upload: OutputUpload<'_>) -> Result<String, String>;
+    /// Stores a file; returns its address in the output, or `None` if there is no place for files: then
+    /// the output contains the file itself. The error is a message for the client.
+    async fn upload(&self, upload: OutputUpload<'_>) -> Result<Option<String>, String>;
 }
