@@ -5,6 +5,8 @@ import re
 import signal
 
 import pytest
+from certificates import make_signed_certificate
+from environment import free_port
 from redis_server import redis_server
 from waiting import wait_until
 
@@ -191,3 +193,27 @@ def test_two_servers_with_different_stores_do_not_share_a_database(
     done = tidegate("serve", "examples/hello", *other)
     assert done.returncode == 1
     assert "it holds the jobs of another store" in done.stderr
+
+
+def test_a_server_with_tls_and_a_password(start_server, tidegate, tmp_path, gate):
+    authority, certificate, key = make_signed_certificate(tmp_path, "redis")
+    port = free_port()
+    tls = ["--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
+    tls += ["--tls-auth-clients", "no", "--bind", "127.0.0.1"]
+    with redis_server(tmp_path / "server", *tls) as redis:
+        redis.run("ACL", "SETUSER", "ann", "on", ">secret", "~*", "&*", "+@all")
+        redis.run("ACL", "SETUSER", "default", "resetpass", ">other")
+        data = ["--data-dir", str(tmp_path / "data")]
+        url = f"rediss://ann:secret@localhost:{port}"
+        server = start_server("echo", *data, "--redis", url, env={"SSL_CERT_FILE": str(authority)})
+        held = hold(server, gate)
+        waiting = create(server, text="later")
+        gate.open()
+        for id in [held, waiting]:
+            wait_for(server, id, "succeeded")
+        assert "secret" not in server.log()
+
+        data = ["--port", "0", "--data-dir", str(tmp_path / "other")]
+        unknown = tidegate("serve", "examples/hello", *data, "--redis", url)
+        assert unknown.returncode == 1
+        assert "SSL_CERT_FILE" in unknown.stderr

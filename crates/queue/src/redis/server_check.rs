@@ -43,6 +43,12 @@ pub(super) async fn check(backend: &Backend) -> Result<(), RedisOpenError> {
             let reason = format!("{error}; check the user and the password in the address");
             return Err(RedisOpenError::Unusable { url, reason });
         }
+        Err(error) if error.to_string().contains("certificate") => {
+            let reason = format!(
+                "{error}; set SSL_CERT_FILE to a file with the certificate of its authority"
+            );
+            return Err(RedisOpenError::Unusable { url, reason });
+        }
         Err(error) => {
             let reason = error.to_string();
             return Err(RedisOpenError::Unreachable { url, reason });
