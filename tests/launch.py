@@ -24,6 +24,7 @@ from environment import (
     tidegate_bin,
     tidegate_env,
 )
+from postgres_server import database_of
 from server_process import Server
 from waiting import START_TIMEOUT, wait_until
 
@@ -80,9 +81,20 @@ def start_tidegate(
         str(port),
         *flags,
     ]
-    return launch(
-        "tidegate", directory, port, command, tidegate_env(python, **(env or {})), until, certificate
-    )
+    variables = tidegate_env(python, **(env or {}))
+    if os.environ.get("TIDEGATE_TEST_POSTGRES"):
+        variables |= _database(flags, variables)
+    return launch("tidegate", directory, port, command, variables, until, certificate)
+
+
+def _database(flags: tuple[str, ...], variables: dict[str, str]) -> dict[str, str]:
+    """Keep the jobs of a server in PostgreSQL; each data directory has its database."""
+    data_dir = variables["TIDEGATE_DATA_DIR"]
+    if "--data-dir" in flags:
+        data_dir = flags[flags.index("--data-dir") + 1]
+    if data_dir == "none" or "TIDEGATE_POSTGRES" in variables or "--postgres" in flags:
+        return {}
+    return {"TIDEGATE_POSTGRES": database_of(data_dir)}
 
 
 def start_handler(

@@ -42,7 +42,7 @@ pub(crate) struct CogEnv {
 pub(crate) const WEBHOOK_SECRET: &str = "TIDEGATE_WEBHOOK_SECRET";
 
 /// The other environment variables of a flag.
-const OTHER_NAMES: [(&str, &[&str]); 5] = [
+const OTHER_NAMES: [(&str, &[&str]); 6] = [
     (
         "concurrency",
         &["COG_MAX_CONCURRENCY", director_env::CONCURRENCY],
@@ -51,6 +51,8 @@ const OTHER_NAMES: [(&str, &[&str]); 5] = [
     ("setup-timeout", &["COG_SETUP_TIMEOUT"]),
     ("log-level", &["RUST_LOG", "COG_LOG_LEVEL"]),
     ("log-format", &["LOG_FORMAT"]),
+    // Not visible to the parser of the command line, because it is a secret.
+    ("postgres", &[secrets::POSTGRES]),
 ];
 
 /// Whether another environment variable of a flag is set.

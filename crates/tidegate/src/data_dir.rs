@@ -1,13 +1,16 @@
 //! The data directory: `--data-dir`, or a default for the model and the port.
 
+use std::fs::DirBuilder;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use tidegate_core::chain;
-use tidegate_store::{SqliteOptions, SqliteStore, StoreOpenError};
+use tidegate_store::{SqliteOptions, SqliteStore};
 
+use crate::store_ports::{DurableState, FilesFolder};
 use crate::usage_error::UsageError;
 
 /// The value of `--data-dir`.
@@ -31,50 +34,87 @@ impl FromStr for DataDir {
     }
 }
 
-/// An open data directory.
-pub(crate) struct OpenDataDir {
-    pub(crate) folder: PathBuf,
-    pub(crate) store: Arc<SqliteStore>,
-}
+/// The folders for files in a data directory: of the store in it, and of databases elsewhere.
+const FILES: &str = "files";
+const DATABASE_FILES: &str = "database-files";
 
-/// Opens the store. If the default directory is not writable, jobs stay in memory.
+/// Opens the store in the data directory. If the default directory is not writable, jobs stay in memory.
 pub(crate) fn open(
     data_dir: Option<&DataDir>,
     model: &Path,
     port: u16,
-) -> Result<Option<OpenDataDir>, UsageError> {
+) -> Result<Option<DurableState>, UsageError> {
     let open = |folder: &Path| {
-        SqliteStore::open(folder, &SqliteOptions::default()).map(|store| OpenDataDir {
-            folder: folder.to_owned(),
-            store: Arc::new(store),
+        SqliteStore::open(folder, &SqliteOptions::default()).map(|store| DurableState {
+            name: name(folder),
+            ports: Arc::new(store).into(),
+            files: Some(FilesFolder::Own(folder.join(FILES))),
         })
     };
-    match data_dir {
-        Some(DataDir::None) => Ok(None),
-        Some(DataDir::At(folder)) => open(folder).map(Some).map_err(open_error),
-        // The next run has another port, so it would not find this directory.
-        None if port == 0 => Ok(None),
-        None => {
-            let Some(folder) = default_path(model, &port.to_string()) else {
-                return Ok(None);
-            };
-            match open(&folder) {
-                Ok(opened) => Ok(Some(opened)),
-                Err(error) => {
-                    let reason = chain(&error).to_string();
-                    tracing::warn!(
-                        reason,
-                        "failed to open the data directory, jobs do not survive a restart; set --data-dir"
-                    );
-                    Ok(None)
-                }
-            }
+    let (folder, is_given) = match folder(data_dir, model, port) {
+        None => return Ok(None),
+        Some(found) => found,
+    };
+    match open(&folder) {
+        Ok(opened) => Ok(Some(opened)),
+        Err(error) if is_given => Err(open_error(&error)),
+        Err(error) => {
+            let reason = chain(&error).to_string();
+            tracing::warn!(
+                reason,
+                "failed to open the data directory, jobs do not survive a restart; set --data-dir"
+            );
+            Ok(None)
         }
     }
 }
 
-fn open_error(error: StoreOpenError) -> UsageError {
-    UsageError::new(format!("failed to open --data-dir: {}", chain(&error)))
+/// The folder for the files of a server whose jobs are in a database elsewhere, if there is one.
+pub(crate) fn open_for_files(
+    data_dir: Option<&DataDir>,
+    model: &Path,
+    port: u16,
+) -> Result<Option<FilesFolder>, UsageError> {
+    let Some((folder, is_given)) = folder(data_dir, model, port) else {
+        return Ok(None);
+    };
+    let folder = folder.join(DATABASE_FILES);
+    let created = DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder);
+    match created {
+        Ok(()) => Ok(Some(FilesFolder::Shared(folder))),
+        Err(error) if is_given => Err(open_error(&error)),
+        Err(error) => {
+            let reason = error.to_string();
+            tracing::warn!(
+                reason,
+                "failed to open the data directory, files cannot be stored; set --data-dir"
+            );
+            Ok(None)
+        }
+    }
+}
+
+fn name(folder: &Path) -> String {
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    folder.display().to_string()
+}
+
+/// The data directory, and whether the user has given it.
+fn folder(data_dir: Option<&DataDir>, model: &Path, port: u16) -> Option<(PathBuf, bool)> {
+    match data_dir {
+        Some(DataDir::None) => None,
+        Some(DataDir::At(folder)) => Some((folder.clone(), true)),
+        // The next run has another port, so it would not find this directory.
+        None if port == 0 => None,
+        None => Some((default_path(model, &port.to_string())?, false)),
+    }
+}
+
+fn open_error(error: &dyn std::error::Error) -> UsageError {
+    UsageError::new(format!("failed to open --data-dir: {}", chain(error)))
         .hint("give another folder, or `none` to keep jobs in memory")
 }
 

@@ -10,7 +10,7 @@ use tidegate_core::blobs::Blobs;
 use tidegate_core::store::Documents;
 use tidegate_store::{FolderBlobs, S3Blobs};
 
-use crate::data_dir::OpenDataDir;
+use crate::store_ports::FilesFolder;
 
 /// The credentials of the bucket. They are hidden from the model, because the bucket has the files of
 /// all accounts.
@@ -19,8 +19,6 @@ pub(crate) const SECRETS: [&str; 3] = [
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
 ];
-/// The folder in the data directory. Files for a bucket are written there until they are complete.
-const FOLDER: &str = "files";
 /// The document with the name of the subfolder of this server in a shared location.
 const NAMESPACE: &str = "files-store";
 const NAME: &str = "name";
@@ -65,24 +63,27 @@ pub(crate) struct BlobLocation {
 }
 
 /// Opens the location. In a shared one, the server uses a subfolder of its own: at startup it deletes
-/// files that no document mentions, and they must not belong to another server.
+/// files that no document mentions, and they must not belong to another server. Files for a bucket are in
+/// the data directory until they are complete.
 pub(crate) async fn open(
     url: Option<&FilesStoreUrl>,
-    data: &OpenDataDir,
+    folder: &FilesFolder,
+    documents: &dyn Documents,
 ) -> anyhow::Result<BlobLocation> {
-    let own = data.folder.join(FOLDER);
+    let own = match folder {
+        FilesFolder::Own(folder) => folder.clone(),
+        FilesFolder::Shared(folder) => folder.join(subfolder(documents).await?),
+    };
     match url {
-        None => in_folder(own).context("failed to open the folder `files` in the data directory"),
-        Some(FilesStoreUrl::Folder(folder)) => {
-            in_folder(folder.join(subfolder(&*data.store).await?))
-                .context("failed to open the folder of --files-store")
-        }
+        None => in_folder(own).context("failed to open the folder for files in the data directory"),
+        Some(FilesStoreUrl::Folder(folder)) => in_folder(folder.join(subfolder(documents).await?))
+            .context("failed to open the folder of --files-store"),
         Some(FilesStoreUrl::Bucket { bucket, prefix }) => {
             let client = tidegate_net::unguarded_client()
                 .context("failed to create the HTTP client for the bucket of --files-store")?;
-            let root = format!("{prefix}/{}", subfolder(&*data.store).await?);
+            let root = format!("{prefix}/{}", subfolder(documents).await?);
             let spool = in_folder(own)
-                .context("failed to open the folder `files` in the data directory")?
+                .context("failed to open the folder for files in the data directory")?
                 .spool;
             Ok(BlobLocation {
                 blobs: Arc::new(S3Blobs::connect(bucket, &root, client)?),

@@ -1,7 +1,6 @@
 //! Opens the queue that the command line asks for.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -13,7 +12,7 @@ use tidegate_queue::MemoryQueue;
 use tidegate_queue::redis::{RedisQueue, RedisQueueConfig};
 
 use crate::cli::{RedisArgs, UpkeepArgs};
-use crate::data_dir::OpenDataDir;
+use crate::store_ports::DurableState;
 use crate::usage_error::UsageError;
 
 /// The document that identifies a store.
@@ -24,13 +23,13 @@ const STORE_ID: (&str, &str) = ("queue", "store_id");
 pub(crate) async fn open(
     args: &RedisArgs,
     upkeep: &UpkeepArgs,
-    data: Option<&OpenDataDir>,
+    state: Option<&DurableState>,
 ) -> anyhow::Result<Arc<dyn Queue>> {
     let Some(urls) = &args.redis else {
         return Ok(Arc::new(MemoryQueue::default()));
     };
-    let Some(data) = data else {
-        let message = "--redis needs a data directory: the messages in Redis only name the jobs";
+    let Some(state) = state else {
+        let message = "--redis needs a data directory or --postgres: the messages in Redis only name the jobs";
         let hint = "give a folder with --data-dir, or omit --redis";
         return Err(UsageError::new(message).hint(hint).into());
     };
@@ -38,10 +37,10 @@ pub(crate) async fn open(
         shards: args.queue_shards,
         account_shards: args.account_shards,
         max_deliveries: upkeep.max_deliveries,
-        store: Some(store_id(&*data.store).await?),
+        store: Some(store_id(&*state.ports.documents).await?),
         // This process is the only one that ends the jobs of its store.
         deadline_window: None,
-        ..RedisQueueConfig::new(urls.clone(), &consumer(&data.folder))
+        ..RedisQueueConfig::new(urls.clone(), &consumer(&state.name))
     };
     Ok(Arc::new(RedisQueue::open(config).await?))
 }
@@ -58,13 +57,12 @@ async fn store_id(documents: &dyn Documents) -> anyhow::Result<String> {
 }
 
 /// The name of the consumer: the same when the server is started again, because only one process at a time
-/// can open the folder, and different from those of servers on other machines.
-fn consumer(folder: &Path) -> String {
-    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+/// can open the store, and different from those of servers on other machines.
+fn consumer(store_name: &str) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
     let mut hasher = DefaultHasher::new();
-    (&folder, host).hash(&mut hasher);
+    (store_name, host).hash(&mut hasher);
     format!("serve-{host}-{:016x}", hasher.finish())
 }
 
@@ -74,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_server_keeps_its_name_and_others_have_other_names() {
-        let names = ["/data/a", "/data/b", "/data/a"].map(|folder| consumer(Path::new(folder)));
+        let names = ["/data/a", "/data/b", "/data/a"].map(consumer);
         assert!(names[0] == names[2] && names[0] != names[1], "{names:?}");
     }
 }

@@ -11,9 +11,9 @@ use tidegate_service::{FileLimits, FileStore, TrainedVersions, WebhookSecrets};
 use tidegate_store::MemoryDocuments;
 
 use crate::cli::ServeArgs;
-use crate::data_dir::OpenDataDir;
 use crate::files_store::{self, BlobLocation};
 use crate::models::slug;
+use crate::store_ports::DurableState;
 use crate::usage_error::UsageError;
 
 /// The namespace of the secrets from which the URLs of streams and files are derived.
@@ -24,7 +24,7 @@ const FILE_SECRET: &str = "files-secret";
 /// The parts of Replicate's API that all models share.
 pub(crate) struct ReplicateSetup {
     pub(crate) renderer: PredictionRenderer,
-    /// The documents of the data directory, if there is one.
+    /// The documents of the store, if there is one.
     durable_documents: Option<Arc<dyn Documents>>,
     /// The same, or documents in memory.
     documents: Arc<dyn Documents>,
@@ -33,14 +33,17 @@ pub(crate) struct ReplicateSetup {
 }
 
 impl ReplicateSetup {
-    pub(crate) async fn open(args: &ServeArgs, data: Option<&OpenDataDir>) -> anyhow::Result<Self> {
-        let durable_documents = data.map(|data| Arc::clone(&data.store) as Arc<dyn Documents>);
+    pub(crate) async fn open(
+        args: &ServeArgs,
+        state: Option<&DurableState>,
+    ) -> anyhow::Result<Self> {
+        let durable_documents = state.map(|state| Arc::clone(&state.ports.documents));
         let aborted = if args.replicate_legacy_status {
             RenderAborted::AsCanceled
         } else {
             RenderAborted::AsIs
         };
-        let files = open_files(args, data).await?;
+        let files = open_files(args, state).await?;
         let links = files.as_ref().map(|(_, links)| Arc::clone(links));
         Ok(Self {
             renderer: PredictionRenderer::new(
@@ -111,19 +114,21 @@ impl ReplicateSetup {
 /// Opens the file store.
 async fn open_files(
     args: &ServeArgs,
-    data: Option<&OpenDataDir>,
+    state: Option<&DurableState>,
 ) -> anyhow::Result<Option<(Arc<FileStore>, Arc<FileLinks>)>> {
-    let Some(data) = data else {
+    let folder = state.and_then(|state| Some((state.files.as_ref()?, &state.ports.documents)));
+    let Some((folder, documents)) = folder else {
         return match &args.files_store {
             None => Ok(None),
             Some(_) => Err(UsageError::new(
-                "--files-store needs a data directory, which records the stored files",
+                "--files-store needs a data directory, for files that are not complete",
             )
             .hint("give a directory with --data-dir DIR")
             .into()),
         };
     };
-    let BlobLocation { blobs, spool } = files_store::open(args.files_store.as_ref(), data).await?;
+    let BlobLocation { blobs, spool } =
+        files_store::open(args.files_store.as_ref(), folder, &**documents).await?;
     // The files of a job belong to its data.
     let keep_jobs_for = args
         .keep_data_for
@@ -133,13 +138,12 @@ async fn open_files(
         output_retention: keep_jobs_for,
         max_bytes_per_account: args.max_stored_files.map(|bytes| bytes as u64),
     };
-    let documents = Arc::clone(&data.store) as Arc<dyn Documents>;
-    let file_store = FileStore::open(blobs, spool, documents, rules)
+    let file_store = FileStore::open(blobs, spool, Arc::clone(documents), rules)
         .await
         .context("failed to open the file store")?;
     let links = FileLinks::new(
         Arc::clone(&file_store),
-        &persistent_secret(Some(&*data.store), FILE_SECRET).await?,
+        &persistent_secret(Some(&**documents), FILE_SECRET).await?,
         keep_jobs_for,
     );
     Ok(Some((file_store, Arc::new(links))))

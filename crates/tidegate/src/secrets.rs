@@ -14,13 +14,16 @@ use std::sync::OnceLock;
 
 use rustix::fs::MemfdFlags;
 
+/// The variable of `--postgres`, whose URL may contain a password.
+pub(crate) const POSTGRES: &str = "TIDEGATE_POSTGRES";
 /// The variables that hold secrets.
-pub(crate) const NAMES: [&str; 5] = [
+pub(crate) const NAMES: [&str; 6] = [
     "WEBHOOK_AUTH_TOKEN",
     "TIDEGATE_API_TOKENS",
     "TIDEGATE_API_TOKEN",
     "TIDEGATE_WEBHOOK_SECRET",
     "TIDEGATE_DIRECTOR_TOKEN",
+    POSTGRES,
 ];
 /// The variable with the descriptor of the memory file.
 pub(crate) const SECRETS_FD: &str = "TIDEGATE_SECRETS_FD";

@@ -102,7 +102,7 @@ pub struct OwnPostgres {
 impl OwnPostgres {
     /// Starts a server in a new folder.
     pub fn start() -> Self {
-        let name = format!("tidegate-pg-{:016x}", RandomState::new().hash_one(0));
+        let name = format!("postgres-test-{:016x}", RandomState::new().hash_one(0));
         let server = Self {
             folder: std::env::temp_dir().join(name),
         };
@@ -144,11 +144,11 @@ impl Drop for OwnPostgres {
 }
 
 /// The folder of the shared server: one for each build folder, with a path that is short enough for a
-/// socket.
+/// socket. Its name does not begin like that of a scratch folder, which a server may remove.
 fn shared_folder() -> PathBuf {
     let mut hasher = DefaultHasher::new();
     std::env::current_exe().unwrap().parent().hash(&mut hasher);
-    std::env::temp_dir().join(format!("tidegate-pg-{:016x}", hasher.finish()))
+    std::env::temp_dir().join(format!("postgres-test-{:016x}", hasher.finish()))
 }
 
 /// The watcher outlives this process: `setsid --fork` detaches it.

@@ -53,12 +53,18 @@ pub struct PostgresStore {
     writer: ChangeWriter,
     lock: Option<ServerLock>,
     meter: Arc<StoreMetrics>,
+    location: String,
 }
 
 impl PostgresStore {
     /// The store's metrics.
     pub fn meter(&self) -> Arc<StoreMetrics> {
         Arc::clone(&self.meter)
+    }
+
+    /// Where the database is, without the password.
+    pub fn location(&self) -> &str {
+        &self.location
     }
 
     /// Waits until another server uses the database that this store was opened for alone. That can happen

@@ -209,6 +209,7 @@ impl PostgresStore {
             writer,
             lock,
             meter,
+            location: url.to_string(),
         };
         if store.lock.is_some()
             && let Err(error) = store.release_claims().await

@@ -63,7 +63,7 @@ impl ServerLock {
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             keep(locked, &config, &tls).await;
-            // Fails if the store is dropped: then nobody waits for it.
+            // Fails if the store is dropped: then no caller waits for it.
             tx.send(true).ok();
         });
         Ok(Self {

@@ -127,6 +127,10 @@ pub(crate) struct ServeArgs {
     /// folder for this model and port under ~/.local/state/tidegate; none with --port 0]
     #[arg(long, env = "TIDEGATE_DATA_DIR", value_name = "DIR", help_heading = heading::STORAGE)]
     pub(crate) data_dir: Option<DataDir>,
+    /// PostgreSQL database for durable jobs, instead of the data directory, which then has only files:
+    /// `postgresql://USER:PASSWORD@HOST/DATABASE`. One server at a time can use it
+    #[arg(long, env = "TIDEGATE_POSTGRES", value_name = "URL", hide_env_values = true, help_heading = heading::STORAGE)]
+    pub(crate) postgres: Option<String>,
     /// What happens to a prediction that was running when the server died; `retry` runs it at most
     /// three times in total
     #[arg(long, env = "TIDEGATE_ON_LOST", value_name = "ACTION", value_enum, default_value = "retry", help_heading = heading::STORAGE)]

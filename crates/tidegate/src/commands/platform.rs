@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tidegate_core::JobKind;
-use tidegate_core::store::{Documents, Store};
 use tidegate_http::replicate::{PredictionRenderer, RenderAborted};
 use tidegate_http::runpod::platform as api;
 use tidegate_net::{Client, Config as NetConfig};
@@ -23,11 +22,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::PlatformArgs;
 use crate::compat::CogEnv;
-use crate::data_dir::{self, OpenDataDir};
+use crate::data_dir;
 use crate::endpoint_setup::EndpointSetup;
 use crate::model_factory::{NO_TARGET, SCRATCH_FAILED};
 use crate::shutdown::{self, Sigterm};
 use crate::startup::{self, Startup};
+use crate::store_ports::DurableState;
 
 pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
     let startup = Startup::read(&args.listen, &args.webhook, env, Sigterm::ShutDown)?;
@@ -40,9 +40,7 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
         Path::new("platform"),
         args.listen.port,
     )?;
-    let documents = data
-        .as_ref()
-        .map(|data| Arc::clone(&data.store) as Arc<dyn Documents>);
+    let documents = data.as_ref().map(|data| Arc::clone(&data.ports.documents));
     let webhook_secrets = server.webhook_secrets.clone();
     let models = ModelRegistry::new(lookup_service(args, env, webhook_secrets, data.as_ref())?);
     let endpoints = EndpointSetup::open(&args.endpoint, &models, documents).await?;
@@ -60,7 +58,7 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
         api::server_routes(endpoints.endpoints.clone(), config),
         &models,
         Arc::new(move || services.services()),
-        data.as_ref().map(|data| data.store.meter()),
+        data.as_ref().map(|data| Arc::clone(&data.ports.metrics)),
         UpkeepConfig::default(),
     );
     let cause = server
@@ -80,7 +78,7 @@ fn lookup_service(
     args: &PlatformArgs,
     env: &CogEnv,
     webhook_secrets: WebhookSecrets,
-    data: Option<&OpenDataDir>,
+    data: Option<&DurableState>,
 ) -> anyhow::Result<JobService> {
     let scratch = Scratch::new(None).context(SCRATCH_FAILED)?;
     let net = Arc::new(Client::new(NetConfig {
@@ -101,7 +99,7 @@ fn lookup_service(
         // Workers get inputs unchanged.
         spill_above: usize::MAX,
         queue: Arc::new(MemoryQueue::default()),
-        store: data.map(|data| Arc::clone(&data.store) as Arc<dyn Store>),
+        store: data.map(|data| Arc::clone(&data.ports.store)),
     };
     let config = Config {
         webhook_token: env.webhook_token.clone(),

@@ -1,5 +1,6 @@
 //! `tidegate serve`: serves models over HTTP.
 
+use std::future::pending;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
@@ -7,7 +8,6 @@ use std::sync::{Arc, Weak};
 
 use axum::Router;
 use rustix::process::DumpableBehavior;
-use tidegate_core::store::{Documents, Store};
 use tidegate_http::cog;
 use tidegate_http::replicate::{self, CrossApiRenderer};
 use tidegate_http::runpod;
@@ -16,7 +16,7 @@ use tidegate_runtime::{LoadLimit, ResourceLimits};
 use tidegate_service::{
     FileStore, MAX_INLINE_FILE, ModelRegistry, OnLost, VersionMaker, WebhookSecrets,
 };
-use tidegate_store::SqliteStore;
+use tidegate_store::{PostgresOptions, PostgresStore};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -34,8 +34,9 @@ use crate::reload::Reload;
 use crate::replicate_setup::ReplicateSetup;
 use crate::shutdown::{self, Sigterm};
 use crate::startup::{self, ListeningServer, Startup};
+use crate::store_ports::{DurableState, StorePorts};
 use crate::usage_error::UsageError;
-use crate::{build_info, data_dir, environments, redis_queue, run_as};
+use crate::{build_info, data_dir, environments, postgres_setup, redis_queue, run_as};
 
 /// How often a job may start if the server dies each time.
 const ATTEMPTS: u32 = 3;
@@ -64,12 +65,14 @@ pub(crate) async fn serve(
             InstallProgress::new(args.progress, format),
         )?;
     }
+    // Before the signals, too: the database may not be there yet.
+    let postgres = open_postgres(args).await?;
     let heartbeat = Heartbeat::from_env(single.as_ref())?;
     let (startup, reload_requested) = read_settings(args, env)?;
     let server = startup
         .listen(&args.listen, args.public_url.as_ref())
         .await?;
-    let served = load_models(args, env, format, &server, target, single).await?;
+    let served = load_models(args, env, format, &server, target, single, postgres.clone()).await?;
     let endpoints = open_endpoints(args, &served).await?;
     let resumed = startup::resume_jobs(&served.models).await?;
     if let Some(endpoints) = &endpoints {
@@ -84,6 +87,7 @@ pub(crate) async fn serve(
             file_upkeep(served.replicate.file_store(), store.clone()),
             ModelWatcher::new(reload_requested, args.watch).run(&loader),
             Heartbeat::run(heartbeat),
+            stop_when_replaced(postgres, &shutdown_requested),
         );
     });
     let mut routes = routes(args, env, &server, &served, &shutdown_requested).await?;
@@ -95,7 +99,7 @@ pub(crate) async fn serve(
         routes,
         &models,
         Arc::new(move || services.services()),
-        store.as_ref().map(|store| store.meter()),
+        store.as_ref().map(|store| Arc::clone(&store.metrics)),
         args.upkeep.config(),
     );
     let cause = server.until_shutdown(background, &shutdown_requested).await;
@@ -112,13 +116,13 @@ struct ServedModels {
     models: ModelRegistry,
     loader: Arc<ModelLoader>,
     replicate: ReplicateSetup,
-    store: Option<Arc<SqliteStore>>,
+    store: Option<StorePorts>,
     /// The model, if there is only one.
     single: Option<ModelSource>,
     _banner_reset: BannerReset,
 }
 
-/// Opens the data directory, and starts to load the models.
+/// Opens the store, and starts to load the models.
 async fn load_models(
     args: &ServeArgs,
     env: &CogEnv,
@@ -126,12 +130,13 @@ async fn load_models(
     server: &ListeningServer,
     target: ServeTarget,
     single: Option<ModelSource>,
+    postgres: Option<Arc<PostgresStore>>,
 ) -> anyhow::Result<ServedModels> {
     let key = data_dir_key(args, &target, single.as_ref());
-    let data = data_dir::open(args.data_dir.as_ref(), key, args.listen.port)?;
-    let replicate = ReplicateSetup::open(args, data.as_ref()).await?;
-    let queue = redis_queue::open(&args.redis, &args.upkeep, data.as_ref()).await?;
-    let store = data.map(|data| data.store);
+    let state = open_state(args, key, postgres)?;
+    let replicate = ReplicateSetup::open(args, state.as_ref()).await?;
+    let queue = redis_queue::open(&args.redis, &args.upkeep, state.as_ref()).await?;
+    let store = state.map(|state| state.ports);
     let webhook_secrets = server.webhook_secrets.clone();
     replicate.load_webhook_secret(&webhook_secrets).await?;
     let config = ModelConfig {
@@ -176,8 +181,8 @@ async fn open_endpoints(
 ) -> anyhow::Result<Option<EndpointSetup>> {
     let documents = served
         .store
-        .clone()
-        .map(|store| store as Arc<dyn Documents>);
+        .as_ref()
+        .map(|store| Arc::clone(&store.documents));
     let endpoints = EndpointSetup::open(&args.endpoint, &served.models, documents).await?;
     Ok(Some(endpoints).filter(|endpoints| !endpoints.endpoints.all().is_empty()))
 }
@@ -217,6 +222,44 @@ fn reload_models_on_sighup(args: &ServeArgs, requested: &Arc<Notify>, reload: &m
     }
 }
 
+/// Opens the database of `--postgres`.
+async fn open_postgres(args: &ServeArgs) -> Result<Option<Arc<PostgresStore>>, UsageError> {
+    let Some(url) = postgres_setup::url(args.postgres.as_ref()) else {
+        return Ok(None);
+    };
+    let store = postgres_setup::open(&url, &PostgresOptions::default()).await?;
+    Ok(Some(Arc::new(store)))
+}
+
+/// The jobs are in the database, or in the data directory.
+fn open_state(
+    args: &ServeArgs,
+    key: &Path,
+    postgres: Option<Arc<PostgresStore>>,
+) -> Result<Option<DurableState>, UsageError> {
+    let (data_dir, port) = (args.data_dir.as_ref(), args.listen.port);
+    let Some(postgres) = postgres else {
+        return data_dir::open(data_dir, key, port);
+    };
+    Ok(Some(DurableState {
+        name: postgres.location().to_owned(),
+        ports: postgres.into(),
+        files: data_dir::open_for_files(data_dir, key, port)?,
+    }))
+}
+
+/// Shuts the server down if another one has taken over its database.
+async fn stop_when_replaced(
+    postgres: Option<Arc<PostgresStore>>,
+    shutdown_requested: &CancellationToken,
+) {
+    if let Some(postgres) = postgres {
+        postgres.until_replaced().await;
+        shutdown_requested.cancel();
+    }
+    pending().await
+}
+
 /// The path that the default data directory belongs to.
 fn data_dir_key<'a>(
     args: &'a ServeArgs,
@@ -252,10 +295,10 @@ fn model_loader(
 }
 
 /// Deletes expired files, forever.
-async fn file_upkeep(file_store: Option<Arc<FileStore>>, store: Option<Arc<SqliteStore>>) {
+async fn file_upkeep(file_store: Option<Arc<FileStore>>, store: Option<StorePorts>) {
     match (&file_store, &store) {
-        (Some(file_store), Some(store)) => file_store.upkeep(&**store).await,
-        _ => std::future::pending().await,
+        (Some(file_store), Some(ports)) => file_store.upkeep(&*ports.store).await,
+        _ => pending().await,
     }
 }
 
@@ -274,7 +317,7 @@ fn model_config(
     args: &ServeArgs,
     webhook_secrets: WebhookSecrets,
     replicate: &ReplicateSetup,
-    store: Option<Arc<SqliteStore>>,
+    store: Option<StorePorts>,
 ) -> Result<ModelConfig, UsageError> {
     let run_as = run_as::model_user(args.run_as.as_deref(), args.worker_processes)?;
     Ok(ModelConfig {
@@ -290,7 +333,7 @@ fn model_config(
         job_timeout: args.job_timeout.filter(|limit| !limit.is_zero()),
         max_output: args.max_output,
         waiting_memory: args.waiting_memory,
-        store: store.map(|store| store as Arc<dyn Store>),
+        store: store.map(|ports| ports.store),
         queue: Arc::new(MemoryQueue::default()),
         file_store: replicate.file_store(),
         hidden_env: match &args.files_store {

@@ -1,0 +1,52 @@
+//! The ports of the open store, whichever database is behind them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tidegate_core::store::{Documents, Store, StoreMetrics};
+use tidegate_store::{PostgresStore, SqliteStore};
+
+/// The ports of a store.
+#[derive(Clone)]
+pub(crate) struct StorePorts {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) documents: Arc<dyn Documents>,
+    pub(crate) metrics: Arc<StoreMetrics>,
+}
+
+impl From<Arc<SqliteStore>> for StorePorts {
+    fn from(store: Arc<SqliteStore>) -> Self {
+        Self {
+            metrics: store.meter(),
+            documents: Arc::clone(&store) as _,
+            store,
+        }
+    }
+}
+
+impl From<Arc<PostgresStore>> for StorePorts {
+    fn from(store: Arc<PostgresStore>) -> Self {
+        Self {
+            metrics: store.meter(),
+            documents: Arc::clone(&store) as _,
+            store,
+        }
+    }
+}
+
+/// What a server keeps when it stops: jobs and documents in a store, and files.
+pub(crate) struct DurableState {
+    /// Identifies the store: a folder, or the address of a database.
+    pub(crate) name: String,
+    pub(crate) ports: StorePorts,
+    /// Where the files are. Absent if the store is a database elsewhere and there is no data directory.
+    pub(crate) files: Option<FilesFolder>,
+}
+
+/// The folder for files in the data directory.
+pub(crate) enum FilesFolder {
+    /// All files in it are of this store, which is in the same data directory.
+    Own(PathBuf),
+    /// Files of several stores may be in it.
+    Shared(PathBuf),
+}
