@@ -110,12 +110,16 @@ impl Inner {
         admitted: Admitted,
     ) {
         let LeasedJob {
-            spec,
+            mut spec,
             fence,
             began_at,
             remaining_ms,
             token,
         } = leased;
+        // Only the API can sign the URL of a stream, so webhooks that are rendered here have none.
+        if let Some(hook) = &mut spec.hook {
+            hook.streams = false;
+        }
         let ports = Arc::new(LeasedJobPorts {
             api: Arc::clone(&self.api),
             lease: guard.lease(),

@@ -236,7 +236,7 @@ pub(crate) fn with_hook(spec: JobSpec, events: &[&str]) -> JobSpec {
             events: events.iter().map(|event| (*event).to_owned()).collect(),
             headers: BTreeMap::new(),
             origin: None,
-            streams: false,
+            streams: true,
             streams_files: false,
         }),
         ..spec

@@ -27,6 +27,10 @@ async fn interim_webhooks_are_updates_and_the_last_one_travels_with_the_end() {
     assert_eq!(message.body, "\"Succeeded\"");
     assert_eq!(message.hook.url, "http://receiver.example/hook");
     assert_eq!(message.claim, None, "any API process sends it");
+    assert!(
+        !message.hook.streams,
+        "only the API can sign the URL of the stream"
+    );
 }
 
 /// An output that is one text file.
