@@ -119,6 +119,17 @@ impl JobFilter {
     }
 }
 
+/// A job that has not ended. Its input is not read: many jobs may wait, with large inputs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenJob {
+    /// The number of the job, in the order of acceptance.
+    pub number: u64,
+    /// The job, with the input `{}`.
+    pub record: JobRecord,
+    /// The size of the input.
+    pub input_bytes: usize,
+}
+
 /// Metrics of a store. They can be read while the store is in use.
 #[derive(Debug)]
 pub struct StoreMetrics {
@@ -235,12 +246,11 @@ pub trait Store: JobRecords {
     /// Summaries of jobs of all accounts, the last accepted first.
     async fn recent(&self, filter: JobFilter) -> Result<Vec<JobSummary>, StoreError>;
 
-    /// Jobs that have not ended, oldest first, that follow the job with the number `after`; each
-    /// with its number. For resuming work after a restart. May return fewer than `limit` although
-    /// there are more (large inputs); an empty result means that there are none. A job whose data
-    /// cannot be read is logged and left out. Numbers grow in the order in which jobs are accepted
-    /// and are never reused.
-    async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, JobRecord)>, StoreError>;
+    /// Jobs that have not ended, oldest first, that follow the job with the number `after`. For
+    /// resuming work after a restart. May return fewer than `limit` although there are more; an
+    /// empty result means that there are none. A job whose data cannot be read is logged and left
+    /// out. Numbers grow in the order in which jobs are accepted and are never reused.
+    async fn open(&self, after: u64, limit: usize) -> Result<Vec<OpenJob>, StoreError>;
 
     /// Removes input, output and logs of jobs that ended before `over_before`, at most `limit`;
     /// returns the number of jobs. From then on their input is `{}`, their output absent and their

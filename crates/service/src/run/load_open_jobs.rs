@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::policy::QueueingPolicy;
 use tidegate_core::record::JobRecord;
-use tidegate_core::store::{Store, StoreError};
+use tidegate_core::store::{OpenJob, Store, StoreError};
 use tidegate_core::{chain, planted};
 
 use super::resume::Resumed;
@@ -89,7 +90,8 @@ impl JobService {
     }
 
     /// Adds a recorded job to the waiting jobs, unless it is there already or runs.
-    pub(crate) async fn enqueue_recorded(&self, record: &JobRecord, join: JoinQueue) {
+    pub(crate) async fn enqueue_recorded(&self, recorded: &RecordedJob, join: JoinQueue) {
+        let record = &recorded.record;
         let (shared, spec) = (self.shared(), &record.spec);
         let key = (spec.account.clone(), spec.id.clone());
         let entry = entry_of_record(record);
@@ -98,7 +100,7 @@ impl JobService {
                 && shared.waiting_jobs.insert_stored(
                     self,
                     key.clone(),
-                    StoredJob::of_record(record),
+                    StoredJob::of_record(record).with_input_bytes(recorded.input_bytes),
                     None,
                 )
         };
@@ -120,9 +122,10 @@ impl JobService {
         &self,
         store: &Arc<dyn Store>,
         service_of: &ServiceLookup,
-        record: JobRecord,
+        recorded: RecordedJob,
         join: JoinQueue,
     ) -> Result<ResumedAs, StoreError> {
+        let record = &recorded.record;
         let (shared, spec) = (self.shared(), &record.spec);
         let key = (spec.account.clone(), spec.id.clone());
         if shared.waiting_jobs.is_open_here(&key, &shared.registry) {
@@ -138,8 +141,8 @@ impl JobService {
         let service = service_of(&spec.target);
         let terminal = match &service {
             _ if record.cancel_requested => TerminalState::Canceled,
-            Some(service) if service.may_run_again(&record) => {
-                service.run_again(store, record, join).await;
+            Some(service) if service.may_run_again(record) => {
+                service.run_again(store, recorded, join).await;
                 return Ok(ResumedAs::Open);
             }
             Some(_) => TerminalState::Failed(LOST.to_owned()),
@@ -149,8 +152,25 @@ impl JobService {
             )),
         };
         let service = service.as_ref().unwrap_or(self);
+        let record = recorded.record;
         service.end_recorded(store, record, terminal).await?;
         Ok(ResumedAs::Ended)
+    }
+}
+
+/// An open job of the store. The input of a job that only has to wait need not be read.
+pub(crate) struct RecordedJob {
+    pub(crate) record: JobRecord,
+    pub(crate) input_bytes: usize,
+}
+
+impl From<JobRecord> for RecordedJob {
+    /// A record with its input.
+    fn from(record: JobRecord) -> Self {
+        Self {
+            input_bytes: record.spec.input.len(),
+            record,
+        }
     }
 }
 
@@ -166,27 +186,52 @@ impl OpenJobLoader {
     /// Loads the next jobs; returns `false` when there are none.
     async fn load_batch(&mut self, resumed: &mut Resumed) -> Result<bool, StoreError> {
         let batch = self.store.open(self.after, BATCH).await?;
-        let Some((last, _)) = batch.last() else {
+        let Some(last) = batch.last().map(|job| job.number) else {
             return Ok(false);
         };
-        let last = *last;
         planted!(MixedQueue, let batch = batch.into_iter().rev().collect::<Vec<_>>());
-        for (number, record) in batch {
+        for job in batch {
+            let number = job.number;
             let (store, service_of) = (&self.store, &self.service_of);
-            let join = JoinQueue::Now;
-            match self
-                .lookup
-                .resume_record(store, service_of, record, join)
-                .await?
-            {
-                ResumedAs::Open => resumed.queued += 1,
-                ResumedAs::Ended => resumed.failed += 1,
+            if let Some(job) = self.read_input_if_needed(job).await? {
+                let resumed_as = self
+                    .lookup
+                    .resume_record(store, service_of, job, JoinQueue::Now)
+                    .await?;
+                match resumed_as {
+                    ResumedAs::Open => resumed.queued += 1,
+                    ResumedAs::Ended => resumed.failed += 1,
+                }
             }
             // A batch that fails is not loaded twice: its first jobs may have ended since.
             self.after = self.after.max(number);
         }
         self.after = last.max(self.after);
         Ok(true)
+    }
+
+    /// Reads the input of a job that does more than wait in a queue: it waits at the model, or ends. `None`
+    /// when it has ended meanwhile.
+    async fn read_input_if_needed(&self, job: OpenJob) -> Result<Option<RecordedJob>, StoreError> {
+        let OpenJob {
+            record,
+            input_bytes,
+            ..
+        } = job;
+        let only_waits = record.spec.policies.queueing == QueueingPolicy::Queue
+            && !record.cancel_requested
+            && (self.service_of)(&record.spec.target)
+                .is_some_and(|service| service.may_run_again(&record));
+        if only_waits {
+            return Ok(Some(RecordedJob {
+                record,
+                input_bytes,
+            }));
+        }
+        let spec = &record.spec;
+        let record = self.store.get(&spec.account, &spec.id).await?;
+        let open = record.filter(|record| !record.status.is_terminal());
+        Ok(open.map(RecordedJob::from))
     }
 
     /// Loads the jobs that are left. A store that cannot be read is tried again.

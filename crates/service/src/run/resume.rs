@@ -12,7 +12,7 @@ use tidegate_core::record::{Api, JobRecord, JobSpec, Target, WebhookSpec};
 use tidegate_core::store::{Store, StoreError};
 
 use super::finish::{EndedJob, TerminalWebhook};
-use super::load_open_jobs::JoinQueue;
+use super::load_open_jobs::{JoinQueue, RecordedJob};
 use super::recorder::{Caller, OnStoreError};
 use super::retention::{RetentionSweep, RetentionTarget};
 use crate::config::OnLost;
@@ -99,9 +99,10 @@ impl JobService {
     pub(crate) async fn run_again(
         &self,
         store: &Arc<dyn Store>,
-        record: JobRecord,
+        recorded: RecordedJob,
         join: JoinQueue,
     ) {
+        let record = &recorded.record;
         let at_model = match record.spec.policies.queueing {
             // Callers wait at the model itself, so the job keeps its place in their order.
             QueueingPolicy::AtModel => self
@@ -112,7 +113,7 @@ impl JobService {
             QueueingPolicy::Queue => None,
         };
         let Some(admitted) = at_model else {
-            return self.enqueue_recorded(&record, join).await;
+            return self.enqueue_recorded(&recorded, join).await;
         };
         let job = Arc::new(self.job_of_spec(&record.spec));
         let registry = &self.shared().registry;
@@ -121,9 +122,9 @@ impl JobService {
             return;
         }
         job.count_in(&self.model.metrics.open_jobs);
-        let recorded = Some((Arc::clone(store), record.attempt));
-        let prepared = self.prepared_from_spec(record.spec, job);
-        let tracker = self.tracker(prepared, recorded, None);
+        let attempt = record.attempt;
+        let prepared = self.prepared_from_spec(recorded.record.spec, job);
+        let tracker = self.tracker(prepared, Some((Arc::clone(store), attempt)), None);
         self.model.tasks.spawn(tracker.run(admitted));
     }
 

@@ -80,7 +80,7 @@ impl JobService {
             return;
         }
         let join = JoinQueue::InOrder;
-        let resumed = self.resume_record(store, &service_of, record.clone(), join);
+        let resumed = self.resume_record(store, &service_of, record.clone().into(), join);
         if let Err(error) = resumed.await {
             tracing::error!(job = %spec.id, error = %chain(&error), "failed to resume job, retrying later");
         }

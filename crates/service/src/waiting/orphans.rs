@@ -89,7 +89,9 @@ impl ModelRegistry {
                     .filter(|service| !record.cancel_requested && service.may_run_again(&record))
                 {
                     live.inspect(|job| lookup.shared().registry.forget(job));
-                    service.run_again(store, record, JoinQueue::InOrder).await;
+                    service
+                        .run_again(store, record.into(), JoinQueue::InOrder)
+                        .await;
                     return Ok(Disposition::Remove);
                 }
                 let terminal = if record.cancel_requested {

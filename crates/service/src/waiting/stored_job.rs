@@ -78,6 +78,12 @@ impl StoredJob {
         }
     }
 
+    /// The same with an input of this size, which was not read.
+    pub(crate) fn with_input_bytes(self, bytes: usize) -> Self {
+        let weight = weight(bytes);
+        Self { weight, ..self }
+    }
+
     /// When it was accepted.
     pub(super) fn created_at(&self) -> Timestamp {
         Timestamp::from_microsecond(self.created_at).unwrap_or_default()

@@ -13,8 +13,8 @@ use tidegate_core::outbox::{
 };
 use tidegate_core::record::{Completion, JobRecord, JobSpec, JobSummary};
 use tidegate_core::store::{
-    CancelRequestResult, FinishOutcome, Inserted, JobFilter, JobFinish, JobQuery, JobRecords, Page,
-    Store, StoreError,
+    CancelRequestResult, FinishOutcome, Inserted, JobFilter, JobFinish, JobQuery, JobRecords,
+    OpenJob, Page, Store, StoreError,
 };
 use tidegate_core::{Account, JobId, Status};
 use tidegate_store::{SqliteOptions, SqliteStore};
@@ -377,7 +377,7 @@ impl Store for FaultyStore {
         self.store.recent(filter).await
     }
 
-    async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, JobRecord)>, StoreError> {
+    async fn open(&self, after: u64, limit: usize) -> Result<Vec<OpenJob>, StoreError> {
         let permit = self.open_reads.acquire().await;
         permit.expect("the semaphore is never closed").forget();
         self.store.open(after, limit).await

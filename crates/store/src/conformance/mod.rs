@@ -58,7 +58,7 @@ macro_rules! conformance {
             open_jobs_come_in_the_order_of_acceptance,
             finished_jobs_are_not_returned,
             numbers_are_never_reused,
-            large_open_jobs_are_all_returned,
+            open_jobs_come_without_their_inputs,
             five_thousand_jobs_are_returned_once_each,
         );
         $crate::conformance!(@cases $open, races:

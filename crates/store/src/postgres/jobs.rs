@@ -3,7 +3,7 @@
 use futures_util::future::join;
 use tidegate_core::lease::LeaseRequest;
 use tidegate_core::record::{JobRecord, JobSpec};
-use tidegate_core::store::{CancelRequestResult, FinishOutcome, JobFinish};
+use tidegate_core::store::{CancelRequestResult, FinishOutcome, JobFinish, OpenJob};
 use tidegate_core::{Account, JobId, Status, chain};
 use tokio_postgres::Client;
 
@@ -13,8 +13,6 @@ use super::rows::{self as records, record_of};
 use super::text::escape;
 use super::{interim, outbox};
 use crate::columns;
-use crate::cursor::NumberedRecord;
-use crate::records::MAX_RESULT_BYTES;
 
 /// A new job, and its first lease.
 pub(super) struct JobInsert {
@@ -221,21 +219,16 @@ pub(super) async fn open(
     client: &Client,
     after: u64,
     limit: usize,
-) -> Result<Vec<NumberedRecord>, PgError> {
-    const OPEN: &str = record_of!(
-        "(SELECT number, sum(size) OVER (ORDER BY number) - size AS preceding
-          FROM (SELECT o.number, coalesce(octet_length(b.json), 0) AS size
-                FROM tidegate.jobs o LEFT JOIN tidegate.inputs b ON b.number = o.number
-                WHERE o.completed_at IS NULL AND o.number > $1 ORDER BY o.number LIMIT $2) s) c
-         JOIN tidegate.jobs j ON j.number = c.number",
-        "WHERE c.preceding < $3 ORDER BY j.number"
+) -> Result<Vec<OpenJob>, PgError> {
+    const OPEN: &str = record_of!(without_input
+        "tidegate.jobs j",
+        "WHERE j.completed_at IS NULL AND j.number > $1 ORDER BY j.number LIMIT $2"
     );
     let mut after = i64::try_from(after).unwrap_or(i64::MAX);
-    let (limit, max_bytes) = (count(limit), count(MAX_RESULT_BYTES));
+    let limit = count(limit);
     loop {
-        let params = [bigint(&after), bigint(&limit), bigint(&max_bytes)];
-        let found = rows(client, OPEN, &params).await?;
-        let readable = found.iter().map(records::record).filter(|job| match job {
+        let found = rows(client, OPEN, &[bigint(&after), bigint(&limit)]).await?;
+        let readable = found.iter().map(records::open_job).filter(|job| match job {
             Err(error @ PgError::Corrupt(_)) => {
                 tracing::error!(error = %chain(error), "failed to read open job, skipped it");
                 false

@@ -12,7 +12,7 @@ use tidegate_core::outbox::{
 use tidegate_core::record::{JobRecord, JobSpec, JobSummary};
 use tidegate_core::store::{
     CancelRequestResult, Documents, FinishOutcome, Inserted, JobFilter, JobFinish, JobQuery,
-    JobRecords, Page, Store, StoreError,
+    JobRecords, OpenJob, Page, Store, StoreError,
 };
 use tidegate_core::{Account, JobId};
 
@@ -118,17 +118,12 @@ impl Store for PostgresStore {
             .await
     }
 
-    async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, JobRecord)>, StoreError> {
-        let found = self
-            .connections
+    async fn open(&self, after: u64, limit: usize) -> Result<Vec<OpenJob>, StoreError> {
+        self.connections
             .read_after_changes((after, limit), |client, (after, limit)| {
                 Box::pin(jobs::open(client, *after, *limit))
             })
-            .await?;
-        Ok(found
-            .into_iter()
-            .map(|(number, record)| (number.unsigned_abs(), record))
-            .collect())
+            .await
     }
 
     async fn remove_data(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError> {

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tidegate_core::JobId;
 use tidegate_core::record::{Completion, JobRecord, JobSpec, Target};
+use tidegate_core::store::OpenJob;
 use tokio_postgres::Row;
 
 use super::error::PgError;
@@ -13,18 +14,26 @@ use crate::cursor::NumberedRecord;
 use crate::records::NO_INPUT;
 
 /// A `SELECT` of all columns of a record, in this order, from tables that contain the jobs as `j`, followed
-/// by the rest of the statement.
+/// by the rest of the statement. After `without_input`, the input is absent and its size is the last column.
 macro_rules! record_of {
-    ($from:expr, $rest:expr) => {
+    (without_input $from:expr, $rest:expr) => {
+        record_of!(@columns "NULL::bytea", ", octet_length(i.json) ", $from, $rest)
+    };
+    (@columns $input:literal, $last:literal, $from:expr, $rest:expr) => {
         concat!(
             "SELECT j.number, j.account, j.id, j.kind, j.model, j.version, j.deployment, j.api, j.hook, j.context, j.status, ",
             "j.attempt, j.created_at, j.deadline, j.started_at, j.completed_at, j.data_removed, ",
-            "i.json, e.output, e.logs, e.error, e.metrics, j.files, j.secrets, j.cancel_requested, j.destination, j.policies, e.remote ",
+            $input,
+            ", e.output, e.logs, e.error, e.metrics, j.files, j.secrets, j.cancel_requested, j.destination, j.policies, e.remote",
+            $last,
             "FROM ",
             $from,
             " LEFT JOIN tidegate.inputs i ON i.number = j.number LEFT JOIN tidegate.ends e ON e.number = j.number ",
             $rest
         )
+    };
+    ($from:expr, $rest:expr) => {
+        record_of!(@columns "i.json", " ", $from, $rest)
     };
 }
 pub(super) use record_of;
@@ -39,6 +48,17 @@ pub(super) fn record(row: &Row) -> Result<NumberedRecord, PgError> {
             PgError::Corrupt(what) => PgError::Corrupt(format!("job number {number}: {what}")),
             other => other,
         })
+}
+
+/// Reads a row of [`record_of`] without the input.
+pub(super) fn open_job(row: &Row) -> Result<OpenJob, PgError> {
+    let (number, record) = record(row)?;
+    let input_bytes: Option<i32> = row.try_get(28)?;
+    Ok(OpenJob {
+        number: number.unsigned_abs(),
+        record,
+        input_bytes: usize::try_from(input_bytes.unwrap_or_default()).unwrap_or_default(),
+    })
 }
 
 fn read(row: &Row) -> Result<JobRecord, PgError> {

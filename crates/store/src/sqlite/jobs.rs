@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, named_params, params};
 use tidegate_core::lease::{Fence, LeaseRequest};
 use tidegate_core::record::{Completion, JobRecord, JobSpec};
-use tidegate_core::store::{CancelRequestResult, FinishOutcome, Inserted, JobFinish};
+use tidegate_core::store::{CancelRequestResult, FinishOutcome, Inserted, JobFinish, OpenJob};
 use tidegate_core::{Account, JobId, Status, chain};
 
 use super::error::DbError;
@@ -13,8 +13,6 @@ use super::lease_markers::LeaseMarker;
 use super::rows::{self, record_of};
 use super::{leases, outbox};
 use crate::columns;
-use crate::cursor::NumberedRecord;
-use crate::records::{MAX_RESULT_BYTES, approx_size};
 
 pub(super) fn insert(conn: &Connection, spec: &JobSpec) -> Result<Inserted, DbError> {
     insert_with(conn, spec, |_| Ok(()))
@@ -220,26 +218,18 @@ pub(super) fn get(
     }
 }
 
-pub(super) fn open(
-    conn: &Connection,
-    after: u64,
-    limit: usize,
-) -> Result<Vec<NumberedRecord>, DbError> {
+pub(super) fn open(conn: &Connection, after: u64, limit: usize) -> Result<Vec<OpenJob>, DbError> {
     // Without a limit, because rows that cannot be read do not count.
-    let mut statement = conn.prepare_cached(record_of!(
+    let mut statement = conn.prepare_cached(record_of!(without_input
         "WHERE j.completed_at IS NULL AND j.number > ? ORDER BY j.number"
     ))?;
     let mut found = statement.query(params![number(after)])?;
-    let (mut jobs, mut bytes) = (Vec::new(), 0);
+    let mut jobs = Vec::new();
     while jobs.len() < limit
-        && bytes < MAX_RESULT_BYTES
         && let Some(row) = found.next()?
     {
-        match rows::record(row) {
-            Ok((number, record)) => {
-                bytes += approx_size(&record);
-                jobs.push((number, record));
-            }
+        match rows::open_job(row) {
+            Ok(job) => jobs.push(job),
             Err(error) if error.is_corrupt_row() => {
                 tracing::error!(error = %chain(&error), "failed to read open job, skipped it");
             }

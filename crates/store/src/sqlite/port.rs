@@ -14,7 +14,7 @@ use tidegate_core::outbox::{
 use tidegate_core::record::{JobRecord, JobSpec, JobSummary};
 use tidegate_core::store::{
     CancelRequestResult, Documents, FinishOutcome, Inserted, JobFilter, JobFinish, JobQuery,
-    JobRecords, Page, Store, StoreError,
+    JobRecords, OpenJob, Page, Store, StoreError,
 };
 use tidegate_core::{Account, JobId, Status};
 
@@ -108,15 +108,16 @@ impl Store for SqliteStore {
             .await
     }
 
-    async fn open(&self, after: u64, limit: usize) -> Result<Vec<(u64, JobRecord)>, StoreError> {
+    async fn open(&self, after: u64, limit: usize) -> Result<Vec<OpenJob>, StoreError> {
         let found = self
             .readers
             .read(move |conn| jobs::open(conn, after, limit))
             .await?;
-        Ok(found
-            .into_iter()
-            .map(|(number, record)| (number.unsigned_abs(), self.with_marker(record)))
-            .collect())
+        let marked = found.into_iter().map(|job| OpenJob {
+            record: self.with_marker(job.record),
+            ..job
+        });
+        Ok(marked.collect())
     }
 
     async fn remove_data(&self, over_before: Timestamp, limit: usize) -> Result<usize, StoreError> {

@@ -6,22 +6,32 @@ use serde_json::{Map, Value};
 use tidegate_core::JobId;
 use tidegate_core::record::{Api, Completion, JobRecord, JobSpec, Target};
 use tidegate_core::remote::RemoteFacts;
+use tidegate_core::store::OpenJob;
 
 use super::error::DbError;
 use crate::columns;
 use crate::cursor::NumberedRecord;
 use crate::records::{MAX_RESULT_BYTES, NO_INPUT};
 
-/// A `SELECT` of all columns of a record, in this order, followed by the rest of the statement.
+/// A `SELECT` of all columns of a record, in this order, followed by the rest of the statement. After
+/// `without_input`, the input is absent and its size is the last column.
 macro_rules! record_of {
-    ($($rest:tt)*) => {
+    (without_input $($rest:tt)*) => {
+        record_of!(@columns "NULL", ", length(i.json) ", $($rest)*)
+    };
+    (@columns $input:literal, $last:literal, $($rest:tt)*) => {
         concat!(
             "SELECT j.number, j.account, j.id, j.kind, j.model, j.version, j.deployment, j.face, j.hook, j.context, j.status, ",
             "j.attempt, j.created_at, j.deadline, j.started_at, j.completed_at, j.data_removed, ",
-            "i.json, e.output, e.logs, e.error, e.metrics, j.files, j.secrets, j.cancel_asked, j.destination, j.policies, e.remote ",
+            $input,
+            ", e.output, e.logs, e.error, e.metrics, j.files, j.secrets, j.cancel_asked, j.destination, j.policies, e.remote",
+            $last,
             "FROM jobs j LEFT JOIN inputs i ON i.number = j.number LEFT JOIN endings e ON e.number = j.number ",
             $($rest)*
         )
+    };
+    ($($rest:tt)*) => {
+        record_of!(@columns "i.json", " ", $($rest)*)
     };
 }
 pub(super) use record_of;
@@ -36,6 +46,17 @@ pub(super) fn record(row: &Row<'_>) -> Result<NumberedRecord, DbError> {
             DbError::Corrupt(what) => DbError::Corrupt(format!("job number {number}: {what}")),
             other => other,
         })
+}
+
+/// Reads a row of [`record_of`] without the input.
+pub(super) fn open_job(row: &Row<'_>) -> Result<OpenJob, DbError> {
+    let (number, record) = record(row)?;
+    let input_bytes: Option<i64> = row.get(28)?;
+    Ok(OpenJob {
+        number: number.unsigned_abs(),
+        record,
+        input_bytes: usize::try_from(input_bytes.unwrap_or_default()).unwrap_or_default(),
+    })
 }
 
 fn read(row: &Row<'_>) -> Result<JobRecord, DbError> {

@@ -41,8 +41,8 @@ async fn acknowledged_changes_survive_a_kill_of_the_client() {
         let store = open(&database.url()).await;
         durability::check(&store, &acknowledged).await;
         let mut after = 0;
-        while let Some((number, _)) = store.open(after, 100).await.unwrap().pop() {
-            after = number;
+        while let Some(job) = store.open(after, 100).await.unwrap().pop() {
+            after = job.number;
         }
     }
 }

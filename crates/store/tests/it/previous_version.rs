@@ -128,7 +128,15 @@ async fn unfinished_jobs_come_in_the_order_of_acceptance() {
     let unfinished = store.open(0, 100).await.expect("the fixture is valid");
     let seen: Vec<_> = unfinished
         .iter()
-        .map(|(number, job)| (*number, job.spec.id.as_str(), job.status, job.attempt))
+        .map(|job| {
+            let record = &job.record;
+            (
+                job.number,
+                record.spec.id.as_str(),
+                record.status,
+                record.attempt,
+            )
+        })
         .collect();
     assert_eq!(
         seen,
@@ -137,7 +145,7 @@ async fn unfinished_jobs_come_in_the_order_of_acceptance() {
             (9, "3es9zys1y12tyb0vqhasqawda9", Status::Queued, 0)
         ]
     );
-    let waiting = &unfinished[1].1;
+    let waiting = &unfinished[1].record;
     assert_eq!(
         waiting.spec.hook,
         Some(hook("/waiting", Some("http://127.0.0.1:5000/")))

@@ -90,5 +90,6 @@ async fn a_result_is_bounded_in_bytes() {
         store.insert(large(&format!("{n}"), 8 << 20)).await.unwrap();
     }
     assert_eq!(store.list(query(100)).await.unwrap().items.len(), 2);
-    assert_eq!(store.open(0, 100).await.unwrap().len(), 2);
+    // Inputs of open jobs are not read.
+    assert_eq!(store.open(0, 100).await.unwrap().len(), 6);
 }

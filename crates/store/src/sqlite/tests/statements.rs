@@ -108,11 +108,11 @@ async fn corrupt_rows_do_not_keep_other_open_jobs_from_being_read() {
     assert_eq!(
         first
             .iter()
-            .map(|(_, record)| record.spec.id.as_str())
+            .map(|job| job.record.spec.id.as_str())
             .collect::<Vec<_>>(),
         ["c"]
     );
-    assert_eq!(store.open(first[0].0, 1).await.unwrap(), []);
+    assert_eq!(store.open(first[0].number, 1).await.unwrap(), []);
 }
 
 #[tokio::test]
