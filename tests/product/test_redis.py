@@ -139,6 +139,21 @@ def test_jobs_survive_the_loss_of_the_data_in_redis(start_server, redis, flags, 
     wait_until(lambda: redis.messages() == 0, "the acknowledgements")
 
 
+def test_jobs_are_accepted_while_redis_does_not_answer(start_server, redis, flags, gate):
+    server = start_server("echo", *flags)
+    held = hold(server, gate)
+    os.kill(redis.process.pid, signal.SIGSTOP)
+    try:
+        waiting = [create(server, text=str(number)) for number in range(2)]
+        assert server.get("/health-check").status == 200
+    finally:
+        os.kill(redis.process.pid, signal.SIGCONT)
+    wait_until(lambda: redis.messages() == 2, "the messages to be pushed")
+    gate.open()
+    for id in [held, *waiting]:
+        wait_for(server, id, "succeeded")
+
+
 def test_a_shutdown_leaves_waiting_jobs_to_the_next_server(start_server, redis, flags, gates):
     server = start_server("echo", *flags)
     held = hold(server, gates[0])

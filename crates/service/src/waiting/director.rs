@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use jiff::Timestamp;
 use tidegate_core::port::{Admission, Admitted, BoxFuture, WaitPolicy};
-use tidegate_core::queue::{QueueEntry, TakeOptions};
+use tidegate_core::queue::{QueueEntry, QueueError, TakeOptions};
 use tidegate_core::store::Store;
 use tidegate_core::{Account, JobId, Refusal, chain};
 
@@ -27,6 +27,8 @@ use crate::submit::PreparedJob;
 
 /// The pause after the executor refused an admission, or the queue could not be read.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How long a client waits for the queue. Pushing can be repeated, so it goes on in the background.
+const PUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often claims are renewed.
 const RENEW_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -72,7 +74,10 @@ impl JobService {
     /// Adds the entry of a waiting job to the queue of this model.
     pub(crate) async fn push_entry(&self, entry: QueueEntry) {
         let queue = &self.shared().deps.queue;
-        if let Err(error) = queue.push(&self.model.queue_name, entry.clone()).await {
+        let pushed = queue.push(&self.model.queue_name, entry.clone());
+        let pushed = tokio::time::timeout(PUSH_TIMEOUT, pushed).await;
+        let pushed = pushed.unwrap_or_else(|_| Err(QueueError("it does not answer".to_owned())));
+        if let Err(error) = pushed {
             tracing::error!(job = %entry.id, %error, "failed to enqueue job, retrying");
             self.model.tasks.spawn(push_later(self.clone(), entry));
         }
