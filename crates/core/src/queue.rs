@@ -150,6 +150,17 @@ pub struct DeadLetter {
     pub data: String,
 }
 
+/// The result of putting back an entry whose consumer is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PutBackResult {
+    /// The job has no entry.
+    NoEntry,
+    /// The entry waits already.
+    Waiting,
+    /// The entry was claimed, and waits again.
+    PutBack,
+}
+
 /// The number of entries in a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueDepth {
@@ -204,6 +215,17 @@ pub trait Queue: Send + Sync {
     /// Returns a claimed entry to its former position, because its job cannot run now. This delivery
     /// does not count, unless the claim came from [`Queue::lost`].
     async fn put_back(&self, claim: &Claim) -> Result<(), QueueError>;
+
+    /// Lets the entry of a job wait again, also if a consumer holds it: that consumer is known to be gone. Only queues
+    /// that processes share have such consumers.
+    async fn put_back_job(
+        &self,
+        _queue: &QueueName,
+        _account: &Account,
+        _id: &JobId,
+    ) -> Result<PutBackResult, QueueError> {
+        Ok(PutBackResult::NoEntry)
+    }
 
     /// Removes the entry of a job that ended while it waited, so that no consumer gets it.
     async fn remove(

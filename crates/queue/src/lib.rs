@@ -8,8 +8,10 @@
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod memory;
+mod memory_live;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod upkeep;
 
 pub use memory::MemoryQueue;
+pub use memory_live::MemoryLive;

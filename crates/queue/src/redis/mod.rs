@@ -10,11 +10,13 @@ mod connection;
 mod dead_letters;
 mod fetcher;
 mod keys;
+mod live;
 mod message;
 mod queue_servers;
 mod reply;
 mod scripts;
 mod server_check;
+mod subscriptions;
 mod unacked;
 mod upkeep;
 mod url;
@@ -26,8 +28,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use tidegate_core::queue::{
-    Claim, DeadLetter, EntryPlace, FoundEntry, Queue, QueueDepth, QueueEntry, QueueError,
-    QueueName, TakeOptions,
+    Claim, DeadLetter, EntryPlace, FoundEntry, PutBackResult, Queue, QueueDepth, QueueEntry,
+    QueueError, QueueName, TakeOptions,
 };
 use tidegate_core::{Account, JobId};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -37,6 +39,7 @@ use tokio_util::task::TaskTracker;
 use self::backend::Backend;
 use self::fetcher::{FetchRequest, Fetcher};
 use self::keys::account_name;
+pub use self::live::RedisLive;
 use self::queue_servers::{DeliveryCount, QueueServers};
 use self::scripts::Scripts;
 pub use self::server_check::RedisOpenError;
@@ -238,6 +241,27 @@ impl Queue for RedisQueue {
         self.shared.put_back(claim, count).await?;
         self.state(&claim.queue)?.pushed.notify_waiters();
         Ok(())
+    }
+
+    async fn put_back_job(
+        &self,
+        queue: &QueueName,
+        account: &Account,
+        id: &JobId,
+    ) -> Result<PutBackResult, QueueError> {
+        let arguments = [account_name(account).to_owned(), id.to_string()];
+        for backend in &self.shared.backends {
+            let script = &self.shared.scripts.put_back_job;
+            match backend.on_queue::<i64>(script, queue, &arguments).await? {
+                0 => {}
+                1 => return Ok(PutBackResult::Waiting),
+                _ => {
+                    self.state(queue)?.pushed.notify_waiters();
+                    return Ok(PutBackResult::PutBack);
+                }
+            }
+        }
+        Ok(PutBackResult::NoEntry)
     }
 
     async fn remove(

@@ -2,6 +2,7 @@
 
 mod blue_green;
 mod faults;
+mod live;
 mod redis_server;
 mod sentinel;
 mod streams;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tidegate_core::queue::{EntryDetails, Queue, QueueEntry, QueueName, TakeOptions};
+use tidegate_core::queue::{
+    EntryDetails, PutBackResult, Queue, QueueEntry, QueueName, TakeOptions,
+};
 use tidegate_core::record::Target;
 use tidegate_core::{Account, JobKind};
 use tidegate_queue::redis::{RedisQueue, RedisQueueConfig};
@@ -278,6 +280,30 @@ async fn renewing_keeps_a_message_and_does_not_count_as_a_delivery() {
     );
     assert!(idle().0 < 20 && idle().1 == 1);
     assert!(queue.ack(&claim).await.expect("it runs"));
+}
+
+#[tokio::test]
+async fn a_message_of_a_consumer_that_is_gone_waits_again_at_once() {
+    let server = RedisServer::start();
+    let (one, two) = (server.open("one").await, server.open("two").await);
+    let job = entry("ann", "a");
+    let put_back = async || {
+        let result = two.put_back_job(&queue_name(), &job.account, &job.id).await;
+        result.expect("the server answers")
+    };
+    assert_eq!(put_back().await, PutBackResult::NoEntry);
+    push(&*one, "ann", "a").await;
+    assert_eq!(put_back().await, PutBackResult::Waiting);
+    let lost = take(&*one).await.expect("a message");
+    assert!(take(&*two).await.is_none(), "the other has it");
+    assert_eq!(put_back().await, PutBackResult::PutBack);
+    let claim = take(&*two).await.expect("the same message");
+    assert_eq!((&claim.entry.id, claim.deliveries), (&job.id, 2));
+    assert!(
+        !one.ack(&lost).await.expect("the server answers"),
+        "it lost the claim"
+    );
+    assert!(two.ack(&claim).await.expect("the server answers"));
 }
 
 #[tokio::test]
