@@ -39,7 +39,7 @@ pub mod paths {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseToken(pub String);
 
-/// A sign of life, with what the director serves.
+/// A heartbeat, with what the director serves.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeartbeatCall {
     /// The director.
@@ -237,7 +237,7 @@ pub struct FinishCall {
 /// The reply to the end of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FinishReply {
-    /// What became of it.
+    /// The result.
     pub outcome: FinishOutcome,
 }
 

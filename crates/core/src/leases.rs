@@ -95,7 +95,7 @@ pub struct GrantedLease {
 
 /// A heartbeat of a director.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heartbeat {
+pub struct LeaseHeartbeat {
     /// The director.
     pub holder: Holder,
     /// How long it lives from now on without another heartbeat.
@@ -123,7 +123,7 @@ pub trait Leases: Send + Sync {
     async fn acquire(&self, request: AcquireRequest) -> Result<AcquireResult, StoreError>;
 
     /// Keeps a director and its leases alive.
-    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatResult, StoreError>;
+    async fn heartbeat(&self, beat: LeaseHeartbeat) -> Result<HeartbeatResult, StoreError>;
 
     /// The director that holds the live lease of a job, if there is one.
     async fn holder_of(&self, job: &JobRef) -> Result<Option<Holder>, StoreError>;

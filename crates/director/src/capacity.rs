@@ -17,7 +17,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The free places of one version.
-pub(crate) struct Capacity {
+pub(crate) struct ModelCapacity {
     executor: Arc<dyn Executor>,
     loading: LoadTiming,
     pending: Arc<Pending>,
@@ -40,7 +40,7 @@ impl Drop for Place {
     }
 }
 
-impl Capacity {
+impl ModelCapacity {
     pub(crate) fn new(executor: Arc<dyn Executor>, loading: LoadTiming) -> Self {
         Self {
             executor,

@@ -13,7 +13,7 @@ use tidegate_service::{LeasedRun, RunOutcome, ServedVersion};
 use tokio_util::sync::CancellationToken;
 
 use crate::api_link::random_bits;
-use crate::capacity::{Capacity, Place};
+use crate::capacity::{ModelCapacity, Place};
 use crate::claims::HeldClaim;
 use crate::director::{DirectorError, Inner};
 use crate::held_leases::{AbandonCause, LeaseGuard};
@@ -24,7 +24,7 @@ use crate::live_events::EventPublisher;
 pub(crate) struct TakenMessage {
     pub(crate) claim: Claim,
     pub(crate) place: Place,
-    pub(crate) capacity: Arc<Capacity>,
+    pub(crate) capacity: Arc<ModelCapacity>,
     pub(crate) version: Arc<ServedVersion>,
 }
 

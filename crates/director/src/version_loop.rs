@@ -14,7 +14,7 @@ use tidegate_core::port::BoxFuture;
 use tidegate_core::queue::{Claim, QueueName, TakeOptions};
 use tidegate_service::ServedVersion;
 
-use crate::capacity::{Capacity, Place};
+use crate::capacity::{ModelCapacity, Place};
 use crate::director::Inner;
 use crate::job_run::TakenMessage;
 
@@ -27,7 +27,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct VersionLoop {
     director: Arc<Inner>,
     version: Arc<ServedVersion>,
-    capacity: Arc<Capacity>,
+    capacity: Arc<ModelCapacity>,
     /// The right to take the next message.
     place: Option<Place>,
     /// The reads in progress. They are not interrupted: a message that a read has just taken would have no
@@ -40,7 +40,7 @@ impl VersionLoop {
     pub(crate) fn new(director: Arc<Inner>, version: Arc<ServedVersion>) -> Self {
         let loading = director.config.loading;
         Self {
-            capacity: Arc::new(Capacity::new(version.executor(), loading)),
+            capacity: Arc::new(ModelCapacity::new(version.executor(), loading)),
             director,
             version,
             place: None,

@@ -188,7 +188,7 @@ mod tests {
         assert!(!is_orphan(tool.id()) && is_orphan(other.id()));
         tool.kill().unwrap();
         other.kill().unwrap();
-        // Nobody else takes the exit status of a tool.
+        // Only its owner takes the exit status of a tool.
         Reaper::default().reap_zombies();
         assert!(!tool.wait().unwrap().success());
         other.wait().ok();

@@ -260,6 +260,7 @@ fn registry(model: &FakeModel) -> ModelRegistry {
         spill_above: 1024 * 1024,
         queue: Arc::new(MemoryQueue::default()),
         store: None,
+        cluster: None,
     };
     let config = ServiceConfig {
         webhook_token: None,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tidegate_service::{Job, Snapshot};
 use url::Url;
 
-use super::file_links::JobRef;
+use super::file_links::OutputJob;
 use super::origin::{self, Origin};
 use super::{Config, PredictionRenderer};
 
@@ -51,7 +51,7 @@ impl CrossApiView {
     /// The current snapshot of a job, with download URLs for the files in its output.
     pub(crate) fn snapshot(&self, job: &Job) -> Snapshot {
         let snapshot = job.snapshot();
-        let job = JobRef {
+        let job = OutputJob {
             account: &snapshot.account,
             id: &snapshot.id,
             completed_at: snapshot.completed_at,
@@ -65,7 +65,7 @@ impl CrossApiView {
 
     /// One value of a job's output, with download URLs for the files in it.
     pub(crate) fn value(&self, job: &Job, json: &Bytes) -> Bytes {
-        let job = JobRef {
+        let job = OutputJob {
             account: job.account(),
             id: job.id(),
             completed_at: None,

@@ -17,7 +17,7 @@ use futures_util::stream;
 use tidegate_core::blobs::{BlobError, BlobReader};
 use tidegate_service::{FileStore, StoredFile};
 
-use super::file_links::{FileLinks, JobRef};
+use super::file_links::{FileLinks, OutputJob};
 use super::origin::Origin;
 use crate::shared::response::json;
 
@@ -31,7 +31,7 @@ impl FileLinks {
     pub(super) fn response_with_data_uris(
         &self,
         status: StatusCode,
-        job: &JobRef<'_>,
+        job: &OutputJob<'_>,
         body: Bytes,
         origin: &Origin,
     ) -> Response {

@@ -54,7 +54,7 @@ impl FileLinks {
     /// because programs look at the extension.
     pub(super) fn output_with_urls(
         &self,
-        job: &JobRef<'_>,
+        job: &OutputJob<'_>,
         json: &Bytes,
         origin: &Origin,
     ) -> Bytes {
@@ -67,7 +67,7 @@ impl FileLinks {
     /// The download URL of an output file.
     pub(super) fn output_url(
         &self,
-        job: &JobRef<'_>,
+        job: &OutputJob<'_>,
         file: &StoredFile,
         origin: &Origin,
     ) -> String {
@@ -99,13 +99,13 @@ impl FileLinks {
 }
 
 /// The job that an output belongs to.
-pub(super) struct JobRef<'a> {
+pub(super) struct OutputJob<'a> {
     pub(super) account: &'a Account,
     pub(super) id: &'a JobId,
     pub(super) completed_at: Option<Timestamp>,
 }
 
-impl<'a> JobRef<'a> {
+impl<'a> OutputJob<'a> {
     pub(super) fn of(job: &'a Snapshot) -> Self {
         Self {
             account: &job.account,

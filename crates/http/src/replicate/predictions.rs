@@ -17,7 +17,7 @@ use tidegate_service::{
 use super::AppState;
 use super::client_profile::{ClientProfile, OutputFileForm};
 use super::extract::CreateJobRequest;
-use super::file_links::JobRef;
+use super::file_links::OutputJob;
 use super::origin::Origin;
 use super::render::OutputStreaming;
 use super::reply::ApiError;
@@ -166,7 +166,7 @@ impl AppState {
         let renderer = client.renderer.clone().with_files(None);
         let body = renderer.prediction(job, &client.origin, self.streaming_of(job));
         let response =
-            files.response_with_data_uris(status, &JobRef::of(job), body, &client.origin);
+            files.response_with_data_uris(status, &OutputJob::of(job), body, &client.origin);
         with_warnings(response, &job.warnings)
     }
 

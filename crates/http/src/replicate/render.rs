@@ -13,7 +13,7 @@ use tidegate_core::record::WebhookSpec;
 use tidegate_core::{Account, JobId, JobKind, Status};
 use tidegate_service::{Snapshot, WebhookRenderer};
 
-use super::file_links::{FileLinks, JobRef};
+use super::file_links::{FileLinks, OutputJob};
 use super::origin::Origin;
 use super::predictions::resource_name;
 use super::wire::Urls;
@@ -101,7 +101,7 @@ impl PredictionRenderer {
         streams: OutputStreaming,
     ) -> Bytes {
         let output = match &job.output {
-            Some(output) => self.output(&JobRef::of(job), output, origin),
+            Some(output) => self.output(&OutputJob::of(job), output, origin),
             None => Bytes::from_static(b"null"),
         };
         let capacity = output.len() + job.logs.len() + job.input.len() + 1024;
@@ -149,7 +149,7 @@ impl PredictionRenderer {
     }
 
     /// An output or a part of it, with download URLs for the files in it.
-    pub(super) fn output(&self, job: &JobRef<'_>, json: &Bytes, origin: &Origin) -> Bytes {
+    pub(super) fn output(&self, job: &OutputJob<'_>, json: &Bytes, origin: &Origin) -> Bytes {
         match &self.files {
             Some(links) => links.output_with_urls(job, json, origin),
             None => json.clone(),

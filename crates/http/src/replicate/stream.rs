@@ -18,7 +18,7 @@ use tidegate_core::Status;
 use tidegate_service::{Job, OutputEvent, OutputEvents, ReadPosition};
 
 use super::AppState;
-use super::file_links::JobRef;
+use super::file_links::OutputJob;
 use super::origin::Origin;
 use super::reply::ApiError;
 use crate::shared::response::event_stream;
@@ -97,7 +97,7 @@ impl SseWriter {
             match event {
                 OutputEvent::Logs { text, .. } => self.frame(&mut out, "logs", text),
                 OutputEvent::Output { json, .. } => {
-                    let job = JobRef {
+                    let job = OutputJob {
                         account: self.job.account(),
                         id: self.job.id(),
                         completed_at: None,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tidegate_core::lease::{Fence, Nonce};
 use tidegate_core::leases::{
-    AcquireRequest, AcquireResult, GrantedLease, Heartbeat, HeartbeatResult, HeldLease, Holder,
-    JobRef, Leases,
+    AcquireRequest, AcquireResult, GrantedLease, HeartbeatResult, HeldLease, Holder, JobRef,
+    LeaseHeartbeat, Leases,
 };
 use tidegate_core::outbox::{MessageState, SendOutcome, Settlement};
 use tidegate_core::record::JobSpec;
@@ -73,7 +73,7 @@ fn held(name: &str, fence: Fence) -> HeldLease {
 }
 
 async fn beat(store: &dyn LeasingStore, director: &str, leases: Vec<HeldLease>) -> HeartbeatResult {
-    let beat = Heartbeat {
+    let beat = LeaseHeartbeat {
         holder: holder(director),
         lasts: LONG,
         leases,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::leases::{Heartbeat, HeartbeatResult, HeldLease, Holder, JobRef};
+use tidegate_core::leases::{HeartbeatResult, HeldLease, Holder, JobRef, LeaseHeartbeat};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -17,7 +17,10 @@ use super::text::escape;
 use crate::columns;
 
 /// Keeps a director and its leases alive.
-pub(super) async fn beat(client: &Client, beat: &Heartbeat) -> Result<HeartbeatResult, PgError> {
+pub(super) async fn beat(
+    client: &Client,
+    beat: &LeaseHeartbeat,
+) -> Result<HeartbeatResult, PgError> {
     do_not_sync(client).await?;
     if !keep_alive(client, &beat.holder, beat.lasts).await? {
         return Ok(HeartbeatResult {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tidegate_core::leases::{
-    AcquireRequest, AcquireResult, GrantedLease, Heartbeat, HeartbeatResult, HeldLease, Holder,
-    JobRef, Leases,
+    AcquireRequest, AcquireResult, GrantedLease, HeartbeatResult, HeldLease, Holder, JobRef,
+    LeaseHeartbeat, Leases,
 };
 use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::record::JobRecord;
@@ -55,7 +55,7 @@ impl Leases for PostgresStore {
         })
     }
 
-    async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatResult, StoreError> {
+    async fn heartbeat(&self, beat: LeaseHeartbeat) -> Result<HeartbeatResult, StoreError> {
         self.connections
             .change(beat, |client, beat| Box::pin(heartbeat::beat(client, beat)))
             .await
