@@ -5,6 +5,7 @@
 pub mod access;
 pub mod admin;
 pub mod cog;
+pub mod director;
 pub mod director_health;
 pub mod edge;
 #[cfg(any(test, fuzzing))]

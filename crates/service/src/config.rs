@@ -10,6 +10,7 @@ use tidegate_core::store::Store;
 use tidegate_core::{JobKind, Refusal};
 use tidegate_net::Client;
 
+use crate::cluster::Cluster;
 use crate::files::Files;
 use crate::input::CheckedInput;
 use crate::webhook::{WebhookRenderer, WebhookSecrets};
@@ -83,6 +84,8 @@ pub struct Deps {
     pub queue: Arc<dyn Queue>,
     /// The store of job records; without it jobs exist in memory only.
     pub store: Option<Arc<dyn Store>>,
+    /// The other processes of the cluster, if directors run the jobs.
+    pub cluster: Option<Cluster>,
 }
 
 impl Deps {

@@ -2,6 +2,7 @@
 //! change.
 
 mod counted;
+mod followed;
 mod input;
 mod output_events;
 mod restored;
@@ -23,6 +24,7 @@ use tidegate_core::{Account, JobId, JobKind, Status, Step};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::followers::FollowRequest;
 use crate::open_jobs::OpenJobs;
 use crate::snapshot::{OutputDelta, ReadPosition, Snapshot};
 use crate::stream::{History, MAX_READERS, StreamBatch, StreamEvent, StreamReader, StreamRefusal};
@@ -69,6 +71,8 @@ struct Inner {
     for_readers: bool,
     state: Mutex<State>,
     changed: Notify,
+    /// Set until a client waits for a job that a director runs.
+    follow_request: Mutex<Option<FollowRequest>>,
 }
 
 struct State {
@@ -173,6 +177,7 @@ impl Job {
             for_readers: new.for_readers,
             state: Mutex::new(state),
             changed: Notify::new(),
+            follow_request: Mutex::default(),
         };
         Self {
             input: Some(new.input),
@@ -361,6 +366,7 @@ impl Job {
             if let Some(found) = self.with(&mut condition) {
                 return found;
             }
+            self.request_follow();
             changed.await;
         }
     }

@@ -24,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::audit;
+use crate::cluster::Cluster;
+use crate::cluster::followers::Followers;
 use crate::config::{Config, Deps, JobSettings, OnLost};
 use crate::input::ModelSchema;
 use crate::job::Job;
@@ -64,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) loading: Loading,
     pub(crate) claims: Arc<ActiveClaims>,
     pub(crate) queue_names: QueueNames,
+    /// The handles to jobs that directors run.
+    pub(crate) followers: Followers,
     /// Makes versions from the output of trainings; set once, when the server starts.
     pub(crate) version_maker: OnceLock<Weak<dyn VersionMaker>>,
     /// Cancelled when the server shuts down.
@@ -201,6 +205,7 @@ impl JobService {
             loading: Loading::default(),
             claims: Arc::default(),
             queue_names: QueueNames::default(),
+            followers: Followers::default(),
             version_maker: OnceLock::new(),
             closing,
         };
@@ -292,6 +297,11 @@ impl JobService {
         self.shared().deps.store.as_ref()
     }
 
+    /// The cluster whose directors run the jobs, if there is one.
+    pub(crate) fn cluster(&self) -> Option<&Cluster> {
+        self.shared().deps.cluster.as_ref()
+    }
+
     /// Parses the URL of a webhook and checks that its address is allowed.
     pub fn webhook_url(&self, text: &str) -> Result<Url, Refusal> {
         self.shared()
@@ -356,6 +366,9 @@ impl JobService {
         if job.status().is_terminal() {
             return Ok(false);
         }
+        if let Some(cluster) = self.cluster() {
+            return self.cancel_in_cluster(cluster, account, id).await;
+        }
         planted!(DeafCancel, return Ok(true));
         planted!(ForgottenCancel, return Ok(self.stop(&job)));
         let requested = match self.store() {
@@ -400,7 +413,9 @@ impl JobService {
             () = job.ended() => return,
             () = self.shared().closing.cancelled() => {}
         }
-        if self.store().is_none() || !self.shared().waiting_jobs.contains(job) {
+        // In a cluster other processes show the job.
+        let is_left = self.cluster().is_some() || self.shared().waiting_jobs.contains(job);
+        if self.store().is_none() || !is_left {
             job.ended().await;
         }
     }

@@ -6,6 +6,7 @@
 //! nor the formats of the APIs.
 
 mod audit;
+mod cluster;
 mod config;
 mod files;
 #[cfg(any(test, fuzzing))]
@@ -29,6 +30,9 @@ mod submit;
 mod waiting;
 mod webhook;
 
+pub use cluster::{
+    CallError, Cluster, ClusterSettings, ClusterUpkeep, DirectorCalls, LeaseTokens, ModelCatalog,
+};
 pub use config::{Config, Deps, JobSettings, OnLost, RendererFactory};
 pub use files::store::{
     FileLimits, FileMetadata, FileStore, FileStoreError, FileWriter, StoredFile,

@@ -92,6 +92,12 @@ impl History {
         }
     }
 
+    /// Drops all events: readers lose those that they have not read, and one more.
+    pub(crate) fn restart(&mut self) {
+        self.dropped = self.end() + 1;
+        self.events.clear();
+    }
+
     fn end(&self) -> usize {
         self.dropped + self.events.len()
     }

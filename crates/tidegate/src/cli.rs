@@ -1,5 +1,6 @@
 //! The command line: the commands and the global options.
 
+mod api;
 mod director;
 mod inspect;
 mod model;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, CommandFactory, Parser, Subcommand, ValueEnum};
 
+pub(crate) use api::ApiArgs;
 pub(crate) use director::{DirectorArgs, JobKindArg, OnIsolatedArg};
 pub(crate) use inspect::{CancelArgs, ConnectArgs, LogsArgs, PsArgs, ReplayArgs, TrustArgs};
 pub(crate) use model::{
@@ -131,6 +133,7 @@ pub(crate) enum LogFormat {
 pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     Platform(Box<PlatformArgs>),
+    Api(Box<ApiArgs>),
     Endpoints(EndpointsArgs),
     Predict(Box<PredictArgs>),
     Worker(Box<WorkerArgs>),

@@ -3,6 +3,7 @@
 mod admin_client;
 mod build_info;
 mod cli;
+mod cluster_backends;
 mod cog_yaml;
 mod cog_yaml_keys;
 mod commands;
@@ -10,6 +11,7 @@ mod compat;
 mod config;
 mod data_dir;
 mod director_env;
+mod director_token;
 mod edge_config;
 mod endpoint_setup;
 mod environments;

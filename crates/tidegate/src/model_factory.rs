@@ -194,6 +194,7 @@ impl ModelFactory {
             spill_above: SPILL_ABOVE,
             queue: Arc::clone(&config.queue),
             store: config.store.clone(),
+            cluster: None,
         };
         let config = self.service_config();
         Ok(JobService::new(executor, target, deps, config))

@@ -18,7 +18,7 @@ use crate::usage_error::UsageError;
 
 /// The namespace of the secrets from which the URLs of streams and files are derived.
 const NAMESPACE: &str = "replicate";
-const STREAM_SECRET: &str = "stream-secret";
+pub(crate) const STREAM_SECRET: &str = "stream-secret";
 const FILE_SECRET: &str = "files-secret";
 
 /// The parts of Replicate's API that all models share.

@@ -14,6 +14,7 @@ use anyhow::Context;
 use axum::Router;
 use jiff::Timestamp;
 use tidegate_core::port::BoxFuture;
+use tidegate_core::queue::{Queue, UpkeepHandler};
 use tidegate_core::store::StoreMetrics;
 use tidegate_http::access::{self, AllowedHost, AllowedOrigin, OriginPolicy, Tokens};
 use tidegate_http::admin::{self, JobServices};
@@ -136,10 +137,9 @@ impl ListeningServer {
     pub(crate) fn start(
         self,
         routes: Router,
-        models: &ModelRegistry,
+        upkeep: QueueUpkeep,
         job_services: JobServices,
         store: Option<Arc<StoreMetrics>>,
-        upkeep: UpkeepConfig,
     ) -> RunningServer {
         let sources = MetricSources {
             job_services: Arc::clone(&job_services),
@@ -158,13 +158,31 @@ impl ListeningServer {
         };
         // Outside of the tokens: a browser asks for permission without one.
         let routes = access::allow_origins(routes, &self.allowed_origins);
-        let queue_upkeep = upkeep::run(models.queue(), Arc::new(models.clone()), upkeep);
+        let queue_upkeep = upkeep::run(upkeep.queue, upkeep.handler, upkeep.config);
         RunningServer {
             http: HttpServer::start(self.listener, routes, self.edge),
             reload: self.reload,
             queue_upkeep: Box::pin(queue_upkeep),
             signals: self.signals,
             job_services,
+        }
+    }
+}
+
+/// What keeps the queue of a server consistent.
+pub(crate) struct QueueUpkeep {
+    pub(crate) queue: Arc<dyn Queue>,
+    pub(crate) handler: Arc<dyn UpkeepHandler>,
+    pub(crate) config: UpkeepConfig,
+}
+
+impl QueueUpkeep {
+    /// The upkeep of a server that runs the jobs itself.
+    pub(crate) fn of_models(models: &ModelRegistry, config: UpkeepConfig) -> Self {
+        Self {
+            queue: models.queue(),
+            handler: Arc::new(models.clone()),
+            config,
         }
     }
 }

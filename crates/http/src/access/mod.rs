@@ -27,6 +27,7 @@ pub use origin_policy::{
 };
 pub use tokens::{DuplicateToken, InvalidTokenDigest, TokenDigest, TokenTable, Tokens};
 
+use crate::director;
 use crate::replicate;
 use crate::request_metrics::RejectReason;
 use crate::runpod::platform;
@@ -95,7 +96,8 @@ pub fn require_token(router: Router, tokens: Tokens) -> Router {
 
 async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    if path == PUBLIC_PATH || replicate::is_open(path) || platform::is_worker_path(path) {
+    let has_own_check = platform::is_worker_path(path) || director::is_director_path(path);
+    if path == PUBLIC_PATH || replicate::is_open(path) || has_own_check {
         return next.run(request).await;
     }
     // Clients of Runpod's API may send the token without a scheme.

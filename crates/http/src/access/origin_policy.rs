@@ -22,6 +22,7 @@ use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer, Expos
 use url::Url;
 
 use super::error_response;
+use crate::director;
 use crate::replicate;
 use crate::request_metrics::RejectReason;
 use crate::runpod::platform;
@@ -180,6 +181,10 @@ impl OriginPolicy {
         uri: &Uri,
         headers: &HeaderMap,
     ) -> Result<(), OriginRefusal> {
+        // Directors have a token of their own, which no web page knows.
+        if director::is_director_path(uri.path()) {
+            return Ok(());
+        }
         // The target of a request may contain the host as well. A request without any comes from no
         // browser.
         let target = uri

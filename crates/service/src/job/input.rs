@@ -45,6 +45,14 @@ impl Job {
         }
     }
 
+    /// A handle to the same job without its input.
+    pub(crate) fn without_input(&self) -> Self {
+        Self {
+            input: None,
+            inner: Arc::clone(&self.inner),
+        }
+    }
+
     /// Whether both handles refer to the same job. Two jobs may have had the same id.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)

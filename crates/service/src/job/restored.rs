@@ -41,6 +41,7 @@ impl Job {
             for_readers: false,
             state: Mutex::new(state),
             changed: Notify::new(),
+            follow_request: Mutex::default(),
         };
         Self {
             input: Some(spec.input),

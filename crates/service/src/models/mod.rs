@@ -347,6 +347,12 @@ impl ModelRegistry {
         models.get(&target.model).or(only).map(|model| model.jobs())
     }
 
+    /// The same; a service that only ends jobs if the model is not served.
+    pub(crate) fn service_or_lookup(&self, target: &Target) -> JobService {
+        self.service_for_resumed_job(target)
+            .unwrap_or_else(|| self.lookup().clone())
+    }
+
     /// Stops accepting jobs, waits up to `timeout` for running jobs, then cancels the rest, and
     /// sends pending webhooks within the same time. Jobs of endpoints are not canceled: the next
     /// process accepts their results. Returns whether all jobs of models ended without a cancel.

@@ -54,6 +54,18 @@ impl JobService {
         })
     }
 
+    /// Starts what every API process of a cluster does: sends webhooks, removes old jobs, and keeps the
+    /// handles of jobs up to date that clients wait for. Returns the number of pending webhooks.
+    pub async fn start_in_cluster(&self) -> Result<usize, StoreError> {
+        let (Some(store), Some(cluster)) = (self.store().cloned(), self.cluster().cloned()) else {
+            return Ok(0);
+        };
+        self.spawn_retention(&store);
+        let followers = self.clone().run_followers(cluster);
+        self.model.tasks.spawn(followers);
+        self.start_outbox(&*store).await
+    }
+
     /// Starts to send the webhooks that are not delivered yet; returns how many there are.
     async fn start_outbox(&self, store: &dyn Store) -> Result<usize, StoreError> {
         let senders = &self.model.senders;

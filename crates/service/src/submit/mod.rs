@@ -45,7 +45,8 @@ impl JobService {
     }
 
     async fn submit_uncounted(&self, submission: Submission) -> Result<Submitted, Refusal> {
-        let is_recorded = submission.is_recorded();
+        // In a cluster another process runs the job.
+        let is_recorded = submission.is_recorded() || self.cluster().is_some();
         planted!(UnrecordedJob, let is_recorded = false);
         match self.store() {
             Some(store) if is_recorded => {
@@ -212,6 +213,9 @@ impl JobService {
         let caller_waits = response_mode == ResponseMode::Wait;
         let mut tracker: Option<BoxFuture<()>> = None;
         planted!(sometimes ForgottenJob if !caller_waits, return Submitted::New(Ticket { job, tracker, tasks: self.model.tasks.clone(), cancel_on_drop: false, reader }));
+        if let Some(cluster) = self.cluster() {
+            return self.accept_for_directors(cluster, &prepared).await;
+        }
         match placement {
             Placement::Queue(location) => self.enqueue(prepared, location, recorded).await,
             Placement::Admitted(admitted) => {

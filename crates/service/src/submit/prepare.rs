@@ -71,11 +71,13 @@ impl JobService {
         }
         self.shared().deps.check_free_space(&checked)?;
         let placement = match submission.policies.queueing {
-            QueueingPolicy::AtModel => {
+            QueueingPolicy::AtModel if self.cluster().is_none() => {
                 let executor = &self.model.executor;
                 Placement::Admitted(executor.admit(&submission.account, WaitPolicy::Bounded)?)
             }
-            QueueingPolicy::Queue => self.slot_or_queue(&submission, &checked)?,
+            QueueingPolicy::AtModel | QueueingPolicy::Queue => {
+                self.slot_or_queue(&submission, &checked)?
+            }
         };
         planted!(
             LeakedDescriptor,
@@ -157,7 +159,9 @@ impl JobService {
             return Err(Refusal::QueueFull(WaitingLimit::Jobs(MAX_WAITING)));
         }
         let memory = &waiting_jobs.memory;
-        if shared.deps.store.is_some() && submission.response_mode == ResponseMode::Async {
+        let is_recorded =
+            submission.response_mode == ResponseMode::Async || shared.deps.cluster.is_some();
+        if shared.deps.store.is_some() && is_recorded {
             return Ok(Placement::Queue(memory.reserve_recorded(checked.weight())));
         }
         memory

@@ -29,6 +29,9 @@ impl JobService {
         if record.status.is_terminal() {
             return Some(Arc::new(Job::restored(record.clone())));
         }
+        if let Some(cluster) = self.cluster() {
+            return Some(self.follow_record(cluster, record.clone()).await);
+        }
         self.load_now(record).await;
         let (shared, spec) = (self.shared(), &record.spec);
         let key = (spec.account.clone(), spec.id.clone());

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use tidegate_core::leases::JobRef;
 use tidegate_core::outbox::{MessageClaim, MessageLimits, OutboxMessage, SendOutcome, Settlement};
 use tidegate_core::policy::UpdatePolicy;
 use tidegate_core::store::{Store, StoreError};
@@ -111,6 +112,21 @@ impl Outbox {
             retry_for: self.retry_for,
             claim: Some(self.claim.clone()),
         }
+    }
+
+    /// Claims the message of a job that another process has rendered.
+    pub(crate) fn claim_for(&self, message: &mut OutboxMessage, job: &JobRef) {
+        message.account.clone_from(&job.account);
+        message.job.clone_from(&job.id);
+        message.attempts = 0;
+        message.created_at = Timestamp::now();
+        message.retry_until = message.created_at.checked_add(self.retry_for).ok();
+        message.claim = Some(self.claim.clone());
+    }
+
+    /// Makes the poller look for new messages at once.
+    pub(crate) fn poll_soon(&self) {
+        self.poll_within(Duration::ZERO);
     }
 
     /// Keeps a message in memory that was just committed, if there is room.

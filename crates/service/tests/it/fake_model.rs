@@ -294,6 +294,7 @@ pub(crate) fn service_with(model: FakeModel, options: ServiceOptions) -> JobServ
         spill_above: 1024 * 1024,
         queue: queue.unwrap_or_default(),
         store,
+        cluster: None,
     };
     let config = Config {
         webhook_token: None,

@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod api;
 mod banner;
 mod cancel;
 mod director;
@@ -33,7 +34,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let env = CogEnv::read();
     let default = match cli.command {
         Command::Serve(_) => server_log_filter().unwrap_or("info"),
-        Command::Platform(_) | Command::Director(_) => "info",
+        Command::Platform(_) | Command::Api(_) | Command::Director(_) => "info",
         Command::Worker(_) => RunpodEnv::read()?.log_filter.unwrap_or("info"),
         Command::Predict(_)
         | Command::Endpoints(_)
@@ -52,6 +53,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let format = telemetry::format(&cli, &env);
     match cli.command {
         Command::Serve(args) => on_runtime(serve::serve(&args, &env, format)),
+        Command::Api(args) => on_runtime(api::api(&args, &env)),
         Command::Platform(args) => on_runtime(platform::platform(&args, &env)),
         Command::Endpoints(args) => on_runtime(endpoints::endpoints(&args)),
         Command::Predict(args) => on_runtime(predict::predict(&args, &env)),

@@ -26,7 +26,7 @@ use crate::data_dir;
 use crate::endpoint_setup::EndpointSetup;
 use crate::model_factory::{NO_TARGET, SCRATCH_FAILED};
 use crate::shutdown::{self, Sigterm};
-use crate::startup::{self, Startup};
+use crate::startup::{self, QueueUpkeep, Startup};
 use crate::store_ports::DurableState;
 
 pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
@@ -56,10 +56,9 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
     let services = models.clone();
     let mut server = server.start(
         api::server_routes(endpoints.endpoints.clone(), config),
-        &models,
+        QueueUpkeep::of_models(&models, UpkeepConfig::default()),
         Arc::new(move || services.services()),
         data.as_ref().map(|data| Arc::clone(&data.ports.metrics)),
-        UpkeepConfig::default(),
     );
     let cause = server
         .until_shutdown(pending(), &CancellationToken::new())
@@ -100,6 +99,7 @@ fn lookup_service(
         spill_above: usize::MAX,
         queue: Arc::new(MemoryQueue::default()),
         store: data.map(|data| Arc::clone(&data.ports.store)),
+        cluster: None,
     };
     let config = Config {
         webhook_token: env.webhook_token.clone(),

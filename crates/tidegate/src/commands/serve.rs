@@ -33,7 +33,7 @@ use crate::models::{LoadPolicy, ModelLoader, ModelWatcher, ServeTarget};
 use crate::reload::Reload;
 use crate::replicate_setup::ReplicateSetup;
 use crate::shutdown::{self, Sigterm};
-use crate::startup::{self, ListeningServer, Startup};
+use crate::startup::{self, ListeningServer, QueueUpkeep, Startup};
 use crate::store_ports::{DurableState, StorePorts};
 use crate::usage_error::UsageError;
 use crate::{build_info, data_dir, environments, postgres_setup, redis_queue, run_as};
@@ -97,10 +97,9 @@ pub(crate) async fn serve(
     let services = models.clone();
     let mut server = server.start(
         routes,
-        &models,
+        QueueUpkeep::of_models(&models, args.upkeep.config()),
         Arc::new(move || services.services()),
         store.as_ref().map(|store| Arc::clone(&store.metrics)),
-        args.upkeep.config(),
     );
     let cause = server.until_shutdown(background, &shutdown_requested).await;
     let forced = server

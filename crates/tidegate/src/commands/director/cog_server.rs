@@ -94,6 +94,7 @@ fn lookup_service(args: &DirectorArgs, env: &CogEnv) -> anyhow::Result<JobServic
         spill_above: usize::MAX,
         queue: Arc::new(MemoryQueue::default()),
         store: None,
+        cluster: None,
     };
     let renderer = PredictionRenderer::new(&[], RenderAborted::AsIs);
     let config = Config {

@@ -3,9 +3,7 @@
 mod cog_server;
 mod health;
 mod models;
-mod queue;
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -15,12 +13,15 @@ use rustix::process::DumpableBehavior;
 use tidegate_core::director_api::DirectorJobKind;
 use tidegate_director::{ApiClient, Config, Director, DirectorDeps, LoadTiming, OnIsolated};
 use tidegate_net::{Client, Config as NetConfig};
+use tidegate_queue::redis::RedisQueueConfig;
 use tokio_util::sync::CancellationToken;
 
 use self::health::HealthServer;
 use crate::cli::{DirectorArgs, JobKindArg, LogFormat, OnIsolatedArg};
+use crate::cluster_backends;
 use crate::compat::CogEnv;
-use crate::director_env::{self, DirectorEnv};
+use crate::director_env::DirectorEnv;
+use crate::director_token;
 use crate::shutdown::{Signals, Sigterm};
 use crate::usage_error::UsageError;
 
@@ -33,7 +34,7 @@ pub(crate) async fn director(
     // A model that runs as the same user must not read this process's memory.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
     let director_env = DirectorEnv::read()?;
-    let token = read_token(args.token_file.as_deref(), &director_env)?;
+    let token = director_token::read(args.token_file.as_deref(), director_env.token.as_deref())?;
     let name = match &args.name {
         Some(name) => name.clone(),
         None => host_name()?,
@@ -59,8 +60,9 @@ pub(crate) async fn director(
             Some(url) => cog_server::connect(args, env, &director_env, url).await?,
             None => models::load(args, env, &director_env).await?,
         };
-        let queue = queue::open(redis, &name).await?;
-        anyhow::Ok((models, queue))
+        let config = RedisQueueConfig::new(redis.clone(), &name);
+        let queue = cluster_backends::open_queue(config).await?;
+        anyhow::Ok((models, Arc::new(queue)))
     };
     let (models, queue) = tokio::select! {
         opened = open => opened?,
@@ -85,7 +87,7 @@ pub(crate) async fn director(
         api,
         queue,
         models: models.clone(),
-        live: None,
+        live: Some(Arc::new(cluster_backends::open_live(redis)?)),
     };
     let director = Arc::new(Director::new(config, deps));
     let mut health = HealthServer::start(args, &director, &models, started_at).await?;
@@ -128,32 +130,6 @@ async fn run(
     }
 }
 
-/// The token that the API accepts from directors.
-fn read_token(file: Option<&Path>, env: &DirectorEnv) -> Result<String, UsageError> {
-    let missing = || {
-        UsageError::new("a director needs the token that `tidegate api` accepts from directors").hint(
-            format!(
-                "write the same random text to a file on both machines and give it with --token-file, or set {}",
-                director_env::TOKEN
-            ),
-        )
-    };
-    let Some(file) = file else {
-        return env.token.clone().ok_or_else(missing);
-    };
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        UsageError::new(format!(
-            "cannot read --token-file `{}`: {error}",
-            file.display()
-        ))
-        .hint("give a file that this user can read")
-    })?;
-    match text.trim() {
-        "" => Err(missing()),
-        token => Ok(token.to_owned()),
-    }
-}
-
 /// The name of this machine.
 fn host_name() -> anyhow::Result<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
@@ -166,36 +142,5 @@ fn job_kind(kind: Option<JobKindArg>) -> DirectorJobKind {
         None | Some(JobKindArg::Prediction) => DirectorJobKind::Prediction,
         Some(JobKindArg::Training) => DirectorJobKind::Training,
         Some(JobKindArg::Procedure) => DirectorJobKind::Procedure,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_comes_from_the_file_or_the_environment() {
-        let folder = tempfile::tempdir().unwrap();
-        let (file, empty) = (folder.path().join("token"), folder.path().join("empty"));
-        std::fs::write(&file, " secret\n").unwrap();
-        std::fs::write(&empty, "\n").unwrap();
-        let env = DirectorEnv {
-            token: Some("other".to_owned()),
-            ..DirectorEnv::default()
-        };
-        assert_eq!(read_token(Some(&file), &env).unwrap(), "secret");
-        assert_eq!(read_token(None, &env).unwrap(), "other");
-        let none = DirectorEnv::default();
-        for (file, expected) in [
-            (None, "needs the token"),
-            (Some(&empty), "needs the token"),
-            (
-                Some(&folder.path().join("missing")),
-                "cannot read --token-file",
-            ),
-        ] {
-            let error = read_token(file.map(|file| file.as_path()), &none).unwrap_err();
-            assert!(error.to_string().contains(expected), "{error}");
-        }
     }
 }

@@ -1,0 +1,58 @@
+//! The responses to directors.
+
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tidegate_service::CallError;
+
+use crate::shared::body_limit::BodyError;
+use crate::shared::json_object::JsonObjectWriter;
+use crate::shared::response::json;
+
+/// A 200 response with this body.
+pub(super) fn ok(body: &impl Serialize) -> Response {
+    match serde_json::to_vec(body) {
+        Ok(body) => json(StatusCode::OK, body.into()),
+        Err(error) => CallRefusal::Unwritable(error).into_response(),
+    }
+}
+
+/// The response on unknown paths: the director is newer than this process.
+pub(super) async fn no_such_path(uri: Uri) -> CallRefusal {
+    CallRefusal::NoSuchPath(uri.path().to_owned())
+}
+
+/// Why a call was refused.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CallRefusal {
+    #[error(
+        "wrong token of the directors; give both sides the same --token-file or TIDEGATE_DIRECTOR_TOKEN"
+    )]
+    WrongToken,
+    #[error("no such call: `{0}`; upgrade the API before the directors")]
+    NoSuchPath(String),
+    #[error(transparent)]
+    Body(BodyError),
+    #[error("the call cannot be read: {0}")]
+    Unreadable(serde_json::Error),
+    #[error("the reply cannot be written: {0}")]
+    Unwritable(serde_json::Error),
+    #[error(transparent)]
+    Call(CallError),
+}
+
+impl IntoResponse for CallRefusal {
+    fn into_response(self) -> Response {
+        let status = match &self {
+            Self::WrongToken => StatusCode::UNAUTHORIZED,
+            Self::NoSuchPath(_) => StatusCode::NOT_FOUND,
+            Self::Body(error) => error.status(),
+            Self::Unreadable(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Unwritable(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Call(CallError::InvalidToken) => StatusCode::FORBIDDEN,
+            Self::Call(CallError::Store(_) | CallError::Live(_)) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let mut body = JsonObjectWriter::with_capacity(128);
+        json(status, body.field("detail", &self.to_string()).finish())
+    }
+}

@@ -1,0 +1,140 @@
+//! Accepts a job in a cluster: the store has it, the queue offers it to directors.
+
+use std::sync::Arc;
+
+use tidegate_core::leases::JobRef;
+use tidegate_core::queue::{EntryDetails, Priority, PutBackResult, QueueEntry, QueueName};
+use tidegate_core::record::{JobSpec, Target};
+use tidegate_core::{JobKind, chain};
+
+use super::{Cluster, queue_of};
+use crate::job::Job;
+use crate::job_service::JobService;
+use crate::submit::{PreparedJob, ResponseMode, Submitted, Ticket};
+
+impl JobService {
+    /// Queues a job that was just inserted. Its handle follows the job when a client waits.
+    pub(crate) async fn accept_for_directors(
+        &self,
+        cluster: &Cluster,
+        prepared: &PreparedJob,
+    ) -> Submitted {
+        let job = &prepared.job;
+        let key = JobRef {
+            account: job.account().clone(),
+            id: job.id().clone(),
+        };
+        let followed = self.follow_new(&key, job);
+        self.shared().registry.forget(job);
+        // Before a director can take the job, so that the reader misses nothing.
+        let reader = match prepared.response_mode {
+            ResponseMode::Stream => followed.follow().ok(),
+            ResponseMode::Wait | ResponseMode::Async => None,
+        };
+        let entry = QueueEntry {
+            account: key.account.clone(),
+            id: key.id.clone(),
+            priority: Priority::from_context(&prepared.context),
+            deadline: job.deadline(),
+            details: Some(self.entry_details(cluster, job.kind(), job.target())),
+        };
+        let queue = queue_of(job.kind(), job.target());
+        self.offer_to_directors(cluster, &queue, &key, entry).await;
+        if prepared.response_mode != ResponseMode::Async {
+            self.cancel_when_abandoned(&followed);
+        }
+        Submitted::New(Ticket {
+            job: followed,
+            tracker: None,
+            tasks: self.model.tasks.clone(),
+            cancel_on_drop: prepared.response_mode == ResponseMode::Wait,
+            reader,
+        })
+    }
+
+    /// Cancels the job when the client that waits for it disconnects.
+    fn cancel_when_abandoned(&self, job: &Arc<Job>) {
+        let (service, token) = (self.clone(), job.cancel_token().clone());
+        let (account, id) = (job.account().clone(), job.id().clone());
+        let job = Arc::clone(job);
+        self.model.tasks.spawn(async move {
+            tokio::select! {
+                () = token.cancelled() => {}
+                () = job.ended() => return,
+                () = service.shared().closing.cancelled() => return,
+            }
+            if let Err(refusal) = service.cancel(&account, &id).await {
+                tracing::warn!(job = %id, %refusal, "failed to cancel job whose client has disconnected");
+            }
+        });
+    }
+
+    /// Lets a job whose director was lost wait again.
+    pub(crate) async fn requeue_lost(&self, cluster: &Cluster, spec: &JobSpec) {
+        let name = queue_of(spec.kind, &spec.target);
+        let queue = &self.shared().deps.queue;
+        match queue.put_back_job(&name, &spec.account, &spec.id).await {
+            Ok(PutBackResult::Waiting) => {}
+            Ok(PutBackResult::PutBack) => {
+                tracing::warn!(job = %spec.id, "the director of a job was lost, the job runs again");
+            }
+            Ok(PutBackResult::NoEntry) => self.queue_again(cluster, spec).await,
+            Err(error) => {
+                tracing::warn!(job = %spec.id, %error, "failed to queue lost job again, retrying later");
+            }
+        }
+    }
+
+    /// Queues the job of a record again.
+    pub(crate) async fn queue_again(&self, cluster: &Cluster, spec: &JobSpec) {
+        let key = JobRef {
+            account: spec.account.clone(),
+            id: spec.id.clone(),
+        };
+        let entry = QueueEntry {
+            account: spec.account.clone(),
+            id: spec.id.clone(),
+            priority: Priority::from_context(&spec.context),
+            deadline: spec.deadline,
+            details: Some(self.entry_details(cluster, spec.kind, &spec.target)),
+        };
+        let queue = queue_of(spec.kind, &spec.target);
+        self.offer_to_directors(cluster, &queue, &key, entry).await;
+    }
+
+    fn entry_details(
+        &self,
+        cluster: &Cluster,
+        kind: JobKind,
+        target: &Target,
+    ) -> Arc<EntryDetails> {
+        let can_stream = self.schema().is_some_and(|schema| schema.can_stream);
+        Arc::new(EntryDetails {
+            kind,
+            target: Arc::new(target.clone()),
+            stream_publish_url: can_stream.then(|| cluster.publish_url.to_string()),
+        })
+    }
+
+    /// Adds the entry of a job to its queue. If that fails, the next reconciliation does it: the store has
+    /// the job.
+    async fn offer_to_directors(
+        &self,
+        cluster: &Cluster,
+        name: &QueueName,
+        key: &JobRef,
+        entry: QueueEntry,
+    ) {
+        if let Err(error) = self.shared().deps.queue.push(name, entry).await {
+            tracing::warn!(job = %key.id, %error, "failed to queue recorded job, retrying later");
+            return;
+        }
+        let (leases, key) = (Arc::clone(&cluster.leases), key.clone());
+        // The client does not wait for it: a job that is not marked is merely pushed twice.
+        self.model.tasks.spawn(async move {
+            if let Err(error) = leases.mark_queued(std::slice::from_ref(&key)).await {
+                tracing::debug!(job = %key.id, error = %chain(&error), "failed to mark job as queued");
+            }
+        });
+    }
+}

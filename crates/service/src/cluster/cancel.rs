@@ -1,0 +1,83 @@
+//! Cancels a job in a cluster. The cancel is committed first; then a waiting job is ended here, and the
+//! director of a running one is told to stop it. The reply to the director's next heartbeat repeats it.
+
+use tidegate_core::leases::JobRef;
+use tidegate_core::live::WakeReason;
+use tidegate_core::record::JobRecord;
+use tidegate_core::store::{CancelRequestResult, StoreError};
+use tidegate_core::{Account, JobId, Refusal, chain};
+
+use super::{Cluster, queue_of};
+use crate::job_service::JobService;
+use crate::snapshot::TerminalState;
+
+impl JobService {
+    /// Cancels a job. Returns whether it had not ended.
+    pub(crate) async fn cancel_in_cluster(
+        &self,
+        cluster: &Cluster,
+        account: &Account,
+        id: &JobId,
+    ) -> Result<bool, Refusal> {
+        let refuse = |error: StoreError| {
+            tracing::error!(job = %id, error = %chain(&error), "failed to record cancel request, refused it");
+            Refusal::StoreUnavailable
+        };
+        let store = self.store().ok_or(Refusal::StoreUnavailable)?;
+        match store.request_cancel(account, id).await.map_err(refuse)? {
+            CancelRequestResult::Recorded => {}
+            CancelRequestResult::Ended | CancelRequestResult::Unknown => return Ok(false),
+        }
+        let key = JobRef {
+            account: account.clone(),
+            id: id.clone(),
+        };
+        tracing::info!(target: "audit", job = %id, account = %account, "canceled");
+        // The cancel is committed, so errors from here on only delay it.
+        if let Err(error) = self.stop_or_end(cluster, &key).await {
+            tracing::warn!(job = %id, error = %chain(&error), "failed to stop canceled job, its director learns of it later");
+        }
+        Ok(true)
+    }
+
+    async fn stop_or_end(&self, cluster: &Cluster, key: &JobRef) -> Result<(), StoreError> {
+        if let Some(holder) = cluster.leases.holder_of(key).await? {
+            if let Err(error) = cluster.live.request_stop(&holder.name, key).await {
+                tracing::debug!(job = %key.id, %error, "failed to tell director to stop job");
+            }
+            return Ok(());
+        }
+        let Some(store) = self.store() else {
+            return Ok(());
+        };
+        match store.get(&key.account, &key.id).await? {
+            Some(record) if !record.status.is_terminal() => {
+                self.end_in_cluster(cluster, record, TerminalState::Canceled)
+                    .await
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Ends a job that no director runs, and wakes those that wait for it. A job that was leased or ended
+    /// meanwhile is left alone.
+    pub(crate) async fn end_in_cluster(
+        &self,
+        cluster: &Cluster,
+        record: JobRecord,
+        terminal: TerminalState,
+    ) -> Result<(), StoreError> {
+        let store = self.store().cloned().expect("a cluster has a store");
+        let key = super::followers::job_ref(&record);
+        let queue_name = queue_of(record.spec.kind, &record.spec.target);
+        self.end_recorded(&store, record, terminal).await?;
+        let queue = &self.shared().deps.queue;
+        if let Err(error) = queue.remove(&queue_name, &key.account, &key.id).await {
+            tracing::debug!(job = %key.id, %error, "failed to remove ended job from queue");
+        }
+        if let Err(error) = cluster.live.wake(&key, WakeReason::Ended).await {
+            tracing::debug!(job = %key.id, %error, "failed to wake those that wait for a job");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,280 @@
+//! The calls of directors: heartbeats, leases, events and ends of jobs. The HTTP layer checks the token of
+//! the directors; here the token of each lease is checked.
+
+use std::sync::Arc;
+
+use tidegate_core::director_api::{
+    AssignedQueue, DirectorJobKind, FinishCall, FinishReply, HeartbeatCall, HeartbeatReply,
+    LeaseCall, LeaseReply, LeaseToken, LeasedJob, ModelOffer, PublishCall, PublishReply,
+    RegisterCall, RegisterReply, ReleaseCall, UpdateCall, UpdateReply,
+};
+use tidegate_core::leases::{
+    AcquireRequest, AcquireResult, GrantedLease, HeldLease, JobRef, LeaseHeartbeat,
+};
+use tidegate_core::live::{LiveError, WakeReason};
+use tidegate_core::record::{JobRecord, Target};
+use tidegate_core::store::{FinishOutcome, StoreError};
+use tidegate_core::{JobKind, Status};
+
+use super::{Cluster, ModelCatalog, queue_of};
+use crate::config::OnLost;
+use crate::models::ModelRegistry;
+use crate::snapshot::TerminalState;
+
+/// Why a job failed that was started too often.
+const EXHAUSTED: &str =
+    "the director that ran the job was lost, and the job does not run again (--on-lost)";
+
+/// Why a call of a director was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The token is not the token of this lease.
+    #[error("the token does not belong to this lease")]
+    InvalidToken,
+    /// The store failed; the call can be repeated.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The live events failed; the call can be repeated.
+    #[error(transparent)]
+    Live(#[from] LiveError),
+}
+
+/// Answers the calls of directors.
+pub struct DirectorCalls {
+    models: ModelRegistry,
+    catalog: Arc<ModelCatalog>,
+    cluster: Cluster,
+}
+
+impl DirectorCalls {
+    /// Answers calls about the jobs of these models.
+    pub fn new(models: ModelRegistry, catalog: Arc<ModelCatalog>, cluster: Cluster) -> Self {
+        Self {
+            models,
+            catalog,
+            cluster,
+        }
+    }
+
+    /// A heartbeat of a director.
+    pub async fn heartbeat(&self, call: HeartbeatCall) -> Result<HeartbeatReply, CallError> {
+        let settings = self.cluster.settings;
+        let HeartbeatCall {
+            holder,
+            leases,
+            models,
+            job_kind,
+            is_draining,
+        } = call;
+        if is_draining && leases.is_empty() {
+            self.cluster.leases.retire(&holder).await?;
+        }
+        let beat = LeaseHeartbeat {
+            holder,
+            lasts: settings.lease,
+            leases,
+        };
+        let result = self.cluster.leases.heartbeat(beat).await?;
+        let offers = models
+            .iter()
+            .map(|offer| (&*offer.version, offer.schema_hash.as_deref()));
+        Ok(HeartbeatReply {
+            is_superseded: result.is_superseded,
+            cancel: result.cancel,
+            lost: result.lost,
+            unknown_versions: self.catalog.unknown(offers),
+            queues: models
+                .iter()
+                .map(|offer| assigned_queue(offer, job_kind))
+                .collect(),
+            lease: settings.lease,
+            interval: settings.heartbeat_interval,
+        })
+    }
+
+    /// Registers models.
+    pub async fn register(&self, call: RegisterCall) -> Result<RegisterReply, CallError> {
+        let refused = self.catalog.register(call.models).await?;
+        Ok(RegisterReply { refused })
+    }
+
+    /// Leases a job to a director. A job that must not run is ended.
+    pub async fn lease(&self, call: LeaseCall) -> Result<LeaseReply, CallError> {
+        let OnLost::Retry { attempts } = self.models.lookup().model.on_lost else {
+            return self.lease_up_to(call, 1).await;
+        };
+        self.lease_up_to(call, attempts).await
+    }
+
+    async fn lease_up_to(
+        &self,
+        call: LeaseCall,
+        max_attempts: u32,
+    ) -> Result<LeaseReply, CallError> {
+        let request = AcquireRequest {
+            job: call.job,
+            holder: call.holder,
+            nonce: call.nonce,
+            lasts: self.cluster.settings.lease,
+            max_attempts,
+        };
+        let (record, terminal) = match self.cluster.leases.acquire(request).await? {
+            AcquireResult::Granted(granted) => {
+                return Ok(LeaseReply::Granted(Box::new(self.leased_job(*granted))));
+            }
+            AcquireResult::HeldByAnother => return Ok(LeaseReply::HeldByAnother),
+            AcquireResult::Superseded => return Ok(LeaseReply::Superseded),
+            AcquireResult::Ended | AcquireResult::Unknown => return Ok(LeaseReply::Over),
+            AcquireResult::CancelRequested(record) => (record, TerminalState::Canceled),
+            AcquireResult::Overdue(record) => {
+                let terminal = overdue(&record);
+                (record, terminal)
+            }
+            AcquireResult::Exhausted(record) => {
+                (record, TerminalState::Failed(EXHAUSTED.to_owned()))
+            }
+        };
+        self.models
+            .service_or_lookup(&record.spec.target)
+            .end_in_cluster(&self.cluster, *record, terminal)
+            .await?;
+        Ok(LeaseReply::Over)
+    }
+
+    fn leased_job(&self, granted: GrantedLease) -> LeasedJob {
+        let GrantedLease {
+            record,
+            fence,
+            remaining,
+        } = granted;
+        let token = self.cluster.tokens.sign(&HeldLease {
+            job: super::followers::job_ref(&record),
+            fence,
+        });
+        let began_at = record.started_at.unwrap_or(record.spec.created_at);
+        LeasedJob {
+            spec: record.spec,
+            fence,
+            began_at,
+            remaining_ms: remaining.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            token,
+        }
+    }
+
+    /// Takes a lease back whose job did not start, and offers the job to others.
+    pub async fn release(&self, call: ReleaseCall) -> Result<(), CallError> {
+        self.check(&call.token, &call.lease)?;
+        self.cluster.leases.release(&call.lease).await?;
+        Ok(())
+    }
+
+    /// Ends a job. The reply means that the end is committed, together with its webhook message.
+    pub async fn finish(&self, call: FinishCall) -> Result<FinishReply, CallError> {
+        let FinishCall { mut finish, token } = call;
+        let job = JobRef {
+            account: finish.account.clone(),
+            id: finish.id.clone(),
+        };
+        let lease = HeldLease {
+            job,
+            fence: finish.fence,
+        };
+        self.check(&token, &lease)?;
+        let lookup = self.models.lookup();
+        let outbox = lookup.model.senders.outbox.as_ref();
+        if let Some((message, outbox)) = finish.message.as_mut().zip(outbox) {
+            outbox.claim_for(message, &lease.job);
+        }
+        let message = finish.message.clone();
+        let store = lookup.store().expect("a cluster has a store");
+        let outcome = store.finish(finish).await?;
+        match outcome {
+            FinishOutcome::Committed => {
+                if let Some((outbox, message)) = outbox.zip(message) {
+                    outbox.spawn_committed(&lookup.model.senders, message);
+                }
+                self.wake_ended(&lease.job).await;
+            }
+            FinishOutcome::AlreadyCommitted => self.wake_ended(&lease.job).await,
+            FinishOutcome::ByAnother | FinishOutcome::CancelRequested => {}
+        }
+        Ok(FinishReply { outcome })
+    }
+
+    async fn wake_ended(&self, job: &JobRef) {
+        if let Err(error) = self.cluster.live.wake(job, WakeReason::Ended).await {
+            tracing::debug!(job = %job.id, %error, "failed to wake those that wait for a job");
+        }
+    }
+
+    /// Publishes live events.
+    pub async fn publish(&self, call: PublishCall) -> Result<PublishReply, CallError> {
+        let lease = self.verified(&call.token)?;
+        if lease.job != call.job || lease.fence.attempt != call.batch.attempt {
+            return Err(CallError::InvalidToken);
+        }
+        let next_offset = self.cluster.live.publish(&call.job, call.batch).await?;
+        Ok(PublishReply {
+            next_offset,
+            cancel_requested: false,
+        })
+    }
+
+    /// Stores an interim webhook message; it is sent soon.
+    pub async fn update(&self, call: UpdateCall) -> Result<UpdateReply, CallError> {
+        let UpdateCall {
+            lease,
+            token,
+            mut message,
+        } = call;
+        self.check(&token, &lease)?;
+        message.account.clone_from(&lease.job.account);
+        message.job.clone_from(&lease.job.id);
+        message.claim = None;
+        let is_current = self.cluster.leases.put_interim(&lease, message).await?;
+        if let Some(outbox) = &self.models.lookup().model.senders.outbox {
+            outbox.poll_soon();
+        }
+        Ok(UpdateReply { is_current })
+    }
+
+    fn verified(&self, token: &LeaseToken) -> Result<HeldLease, CallError> {
+        self.cluster
+            .tokens
+            .verify(token)
+            .ok_or(CallError::InvalidToken)
+    }
+
+    fn check(&self, token: &LeaseToken, lease: &HeldLease) -> Result<(), CallError> {
+        if self.verified(token)? == *lease {
+            Ok(())
+        } else {
+            Err(CallError::InvalidToken)
+        }
+    }
+}
+
+/// How a job ends whose deadline has passed: aborted if it never started.
+pub(super) fn overdue(record: &JobRecord) -> TerminalState {
+    match record.status {
+        Status::Queued if record.attempt == 0 => TerminalState::Aborted,
+        _ => TerminalState::Canceled,
+    }
+}
+
+/// The queue whose jobs a director runs with one of its models.
+fn assigned_queue(offer: &ModelOffer, job_kind: DirectorJobKind) -> AssignedQueue {
+    let target = Target {
+        model: offer.model.clone(),
+        version: offer.version.clone(),
+        deployment: None,
+    };
+    let kind = match job_kind {
+        DirectorJobKind::Prediction | DirectorJobKind::Procedure => JobKind::Prediction,
+        DirectorJobKind::Training => JobKind::Training,
+    };
+    AssignedQueue {
+        name: queue_of(kind, &target).to_string(),
+        version: offer.version.clone(),
+    }
+}

@@ -1,0 +1,74 @@
+//! Jobs in a cluster: this process accepts and shows jobs, directors run them, and any number of such
+//! processes share the store, the queue and the live events.
+//!
+//! A job that a client waits for has a handle in this process that follows it ([`followers`]). The store
+//! decides who runs a job and how it ended; the live events only show what happens meanwhile.
+
+mod accept;
+pub(crate) mod cancel;
+mod director_calls;
+pub(crate) mod followers;
+mod lease_tokens;
+mod model_catalog;
+mod reconcile;
+mod registered_model;
+mod upkeep_handler;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::JobKind;
+use tidegate_core::leases::Leases;
+use tidegate_core::live::Live;
+use tidegate_core::queue::QueueName;
+use tidegate_core::record::Target;
+
+pub use director_calls::{CallError, DirectorCalls};
+pub use lease_tokens::LeaseTokens;
+pub use model_catalog::ModelCatalog;
+pub use upkeep_handler::ClusterUpkeep;
+
+/// What the processes of a cluster share besides store and queue.
+#[derive(Clone)]
+pub struct Cluster {
+    /// Who runs which job.
+    pub leases: Arc<dyn Leases>,
+    /// What running jobs produce.
+    pub live: Arc<dyn Live>,
+    /// Where directors publish the output of jobs whose model can stream.
+    pub publish_url: Arc<str>,
+    /// Signs the tokens of leases.
+    pub tokens: LeaseTokens,
+    /// The intervals.
+    pub settings: ClusterSettings,
+}
+
+/// The queue of the jobs of this kind for a version, whatever deployment they were created through.
+fn queue_of(kind: JobKind, target: &Target) -> QueueName {
+    let version = Target {
+        deployment: None,
+        ..target.clone()
+    };
+    QueueName::of(kind, &version)
+}
+
+/// The intervals of a cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct ClusterSettings {
+    /// How long a lease lives without a heartbeat of its director.
+    pub lease: Duration,
+    /// The pause between two heartbeats of a director.
+    pub heartbeat_interval: Duration,
+    /// The pause between two searches for jobs that nobody runs.
+    pub reconcile_interval: Duration,
+}
+
+impl Default for ClusterSettings {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(30),
+            heartbeat_interval: Duration::from_secs(5),
+            reconcile_interval: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The models of a cluster: directors register them with their schemas, the store keeps them, and every API
+//! process serves all of them.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use ring::digest;
+use serde::{Deserialize, Serialize};
+use tidegate_core::chain;
+use tidegate_core::director_api::{ModelRegistration, RefusedModel};
+use tidegate_core::record::Target;
+use tidegate_core::store::{Documents, StoreError};
+
+use super::registered_model::RegisteredModel;
+use crate::models::{ModelRegistry, ServedVersion};
+
+/// The namespace of the documents; their names are `owner/name:version`.
+const NAMESPACE: &str = "registered_models";
+/// How often the documents are read: another process may have registered a model.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why a model is refused.
+const OTHER_SCHEMA: &str = "another director has registered this version with a different schema; use the same code and packages on every machine";
+
+/// The models that directors have registered.
+pub struct ModelCatalog {
+    models: ModelRegistry,
+    documents: Arc<dyn Documents>,
+    /// The hash of the schema of each version that is served.
+    served: Mutex<HashMap<String, String>>,
+}
+
+/// A registered model as it is stored.
+#[derive(Serialize, Deserialize)]
+struct StoredModel {
+    #[serde(flatten)]
+    target: Target,
+    /// The OpenAPI document, as text.
+    schema: String,
+    description: Option<String>,
+    created_at: Timestamp,
+    #[serde(default)]
+    is_handler: bool,
+    /// The last registered version of a model is its current one.
+    registered_at: Timestamp,
+}
+
+impl From<ModelRegistration> for StoredModel {
+    fn from(model: ModelRegistration) -> Self {
+        Self {
+            target: Target {
+                model: model.model,
+                version: model.version,
+                deployment: None,
+            },
+            schema: String::from_utf8_lossy(&model.schema).into_owned(),
+            description: model.description,
+            created_at: model.created_at,
+            is_handler: model.is_handler,
+            registered_at: Timestamp::now(),
+        }
+    }
+}
+
+impl ModelCatalog {
+    /// Serves the registered models in `models`.
+    pub fn new(models: ModelRegistry, documents: Arc<dyn Documents>) -> Self {
+        Self {
+            models,
+            documents,
+            served: Mutex::default(),
+        }
+    }
+
+    /// The versions among these whose schema is unknown or differs, by version and hash of the schema.
+    pub(super) fn unknown<'a>(
+        &self,
+        offers: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+    ) -> Vec<String> {
+        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        offers
+            .filter_map(|(version, hash)| Some((version, hash?)))
+            .filter(|(version, hash)| served.get(*version).map(String::as_str) != Some(*hash))
+            .map(|(version, _)| version.to_owned())
+            .collect()
+    }
+
+    /// Registers models. The first schema of a version wins: a model with another one is refused.
+    pub async fn register(
+        &self,
+        models: Vec<ModelRegistration>,
+    ) -> Result<Vec<RefusedModel>, StoreError> {
+        let mut refused = Vec::new();
+        for model in models.into_iter().map(StoredModel::from) {
+            let name = format!("{}:{}", model.target.model, model.target.version);
+            let json = Bytes::from(serde_json::to_vec(&model).expect("a model serializes"));
+            let first = self.documents.put_new(NAMESPACE, &name, json).await?;
+            let first: StoredModel = serde_json::from_slice(&first).map_err(|error| {
+                StoreError::Corrupt(format!("registered model `{name}`: {error}"))
+            })?;
+            if first.schema == model.schema {
+                self.serve(first);
+            } else {
+                refused.push(RefusedModel {
+                    model: model.target.model,
+                    version: model.target.version,
+                    reason: OTHER_SCHEMA.to_owned(),
+                });
+            }
+        }
+        Ok(refused)
+    }
+
+    /// Reads the models that other processes have registered.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        let mut found = Vec::new();
+        for (name, json) in self.documents.all(NAMESPACE, "").await? {
+            match serde_json::from_slice::<StoredModel>(&json) {
+                Ok(model) => found.push(model),
+                Err(error) => {
+                    tracing::error!(model = name, error = %chain(&error), "failed to read registered model");
+                }
+            }
+        }
+        found.sort_by_key(|model| model.registered_at);
+        found.into_iter().for_each(|model| self.serve(model));
+        Ok(())
+    }
+
+    /// Keeps the models up to date, forever.
+    pub async fn run(&self) {
+        loop {
+            if let Err(error) = self.refresh().await {
+                tracing::warn!(error = %chain(&error), "failed to read the registered models, retrying");
+            }
+            tokio::time::sleep(REFRESH_INTERVAL).await;
+        }
+    }
+
+    fn serve(&self, stored: StoredModel) {
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        if served.contains_key(&stored.target.version) {
+            return;
+        }
+        let hash = hash_of(stored.schema.as_bytes());
+        served.insert(stored.target.version.clone(), hash);
+        let Target { model, version, .. } = &stored.target;
+        tracing::info!(model, version, "serving a registered model");
+        let executor = Arc::new(RegisteredModel::new(Bytes::from(stored.schema)));
+        self.models.offer(ServedVersion {
+            jobs: self.models.lookup().for_model(executor, stored.target),
+            created_at: stored.created_at,
+            description: stored.description,
+            folder: PathBuf::new(),
+            is_handler: stored.is_handler,
+        });
+    }
+}
+
+/// The SHA-256 of a schema, in hexadecimal digits.
+pub(super) fn hash_of(schema: &[u8]) -> String {
+    let digest = digest::digest(&digest::SHA256, schema);
+    digest
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}

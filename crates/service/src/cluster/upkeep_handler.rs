@@ -1,0 +1,140 @@
+//! Decides about queue entries that the upkeep of the shared queue finds. The store knows whether a job is
+//! leased; the age of its entry does not.
+
+use async_trait::async_trait;
+use tidegate_core::chain;
+use tidegate_core::leases::JobRef;
+use tidegate_core::queue::{Claim, Disposition, QueueEntry, UpkeepHandler};
+use tidegate_core::record::JobRecord;
+use tidegate_core::store::StoreError;
+
+use super::Cluster;
+use super::director_calls::overdue;
+use crate::models::ModelRegistry;
+use crate::snapshot::TerminalState;
+
+/// Why a job failed that was handed out too often.
+const NEVER_STARTED: &str =
+    "directors took the job several times, and each was lost before it started the model";
+/// Why a job failed that waited too long.
+const TOO_OLD: &str = "no director took the job in time (--prune-age)";
+
+/// The upkeep handler of an API process.
+pub struct ClusterUpkeep {
+    /// The models whose jobs are in the queue.
+    pub models: ModelRegistry,
+    /// The other processes of the cluster.
+    pub cluster: Cluster,
+}
+
+impl ClusterUpkeep {
+    /// The record of an open job, and whether a director holds its lease.
+    async fn open_record(
+        &self,
+        entry: &QueueEntry,
+    ) -> Result<Option<(JobRecord, bool)>, StoreError> {
+        let store = self.models.lookup().store().expect("a cluster has a store");
+        let record = store.get(&entry.account, &entry.id).await?;
+        let Some(record) = record.filter(|record| !record.status.is_terminal()) else {
+            return Ok(None);
+        };
+        let job = JobRef {
+            account: entry.account.clone(),
+            id: entry.id.clone(),
+        };
+        let holder = self.cluster.leases.holder_of(&job).await?;
+        Ok(Some((record, holder.is_some())))
+    }
+
+    async fn end(&self, record: JobRecord, terminal: TerminalState) -> Result<(), StoreError> {
+        let service = self.models.service_or_lookup(&record.spec.target);
+        service
+            .end_in_cluster(&self.cluster, record, terminal)
+            .await
+    }
+
+    /// The result; `later` if the store failed, so that the entry is found again.
+    fn or_later<T>(&self, entry: &QueueEntry, result: Result<T, StoreError>, later: T) -> T {
+        result.unwrap_or_else(|error| {
+            tracing::warn!(job = %entry.id, error = %chain(&error), "failed to handle queue entry, retrying later");
+            later
+        })
+    }
+}
+
+#[async_trait]
+impl UpkeepHandler for ClusterUpkeep {
+    async fn overdue(&self, entry: &QueueEntry) -> bool {
+        let settled = async {
+            // The director of a running job stops it at its deadline.
+            if let Some((record, false)) = self.open_record(entry).await? {
+                let terminal = overdue(&record);
+                self.end(record, terminal).await?;
+            }
+            Ok(true)
+        };
+        self.or_later(entry, settled.await, false)
+    }
+
+    /// Directors renew their own claims.
+    fn active_claims(&self) -> Vec<Claim> {
+        Vec::new()
+    }
+
+    async fn lost(&self, claim: &Claim) -> Disposition {
+        let decided = async {
+            Ok(match self.open_record(&claim.entry).await? {
+                None => Disposition::Remove,
+                Some((_, true)) => Disposition::Keep,
+                Some((record, false)) => {
+                    self.models.rerun_or_end_lost(&self.cluster, record).await?
+                }
+            })
+        };
+        self.or_later(&claim.entry, decided.await, Disposition::Keep)
+    }
+
+    async fn exhausted(&self, claim: &Claim) -> Disposition {
+        let decided = async {
+            Ok(match self.open_record(&claim.entry).await? {
+                None => Disposition::Remove,
+                Some((_, true)) => Disposition::Keep,
+                // The number of its leases decides.
+                Some((record, false)) if record.attempt > 0 => {
+                    self.models.rerun_or_end_lost(&self.cluster, record).await?
+                }
+                Some((record, false)) => {
+                    let terminal = TerminalState::Failed(NEVER_STARTED.to_owned());
+                    self.end(record, terminal).await?;
+                    Disposition::Bury(NEVER_STARTED.to_owned())
+                }
+            })
+        };
+        self.or_later(&claim.entry, decided.await, Disposition::Keep)
+    }
+
+    async fn prune(&self, entry: &QueueEntry) -> bool {
+        let obsolete = async {
+            Ok(match self.open_record(entry).await? {
+                None => true,
+                Some((_, true)) => false,
+                Some((record, false)) => {
+                    let terminal = TerminalState::Failed(TOO_OLD.to_owned());
+                    self.end(record, terminal).await?;
+                    true
+                }
+            })
+        };
+        self.or_later(entry, obsolete.await, false)
+    }
+
+    async fn requeue(&self) -> bool {
+        match self.cluster.leases.mark_all_unqueued().await {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), "failed to queue all open jobs again, retrying later");
+                false
+            }
+        }
+    }
+}

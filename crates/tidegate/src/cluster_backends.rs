@@ -1,0 +1,92 @@
+//! Opens PostgreSQL and Redis for the processes of a cluster. They may start in any order: a server that
+//! does not answer yet is waited for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tidegate_queue::redis::{RedisLive, RedisOpenError, RedisQueue, RedisQueueConfig, RedisUrls};
+use tidegate_store::{DatabaseUse, PostgresOptions, PostgresStore};
+
+use crate::cli::{ApiArgs, RedisArgs};
+use crate::postgres_setup;
+use crate::usage_error::UsageError;
+
+/// The pause between two attempts to reach a server.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What the processes of a cluster share.
+pub(crate) struct ClusterBackends {
+    pub(crate) store: Arc<PostgresStore>,
+    pub(crate) queue: Arc<RedisQueue>,
+    pub(crate) live: Arc<RedisLive>,
+}
+
+/// Opens the servers of an API process.
+pub(crate) async fn open_backends(
+    args: &ApiArgs,
+    consumer: &str,
+) -> anyhow::Result<ClusterBackends> {
+    let urls = redis_urls(&args.redis)?;
+    let url = postgres_setup::url(args.cluster.postgres.as_ref()).ok_or_else(|| {
+        UsageError::new("a cluster needs a PostgreSQL database")
+            .hint("give its address with --postgres postgres://USER@HOST/DATABASE, or set TIDEGATE_POSTGRES")
+    })?;
+    let options = PostgresOptions {
+        database_use: DatabaseUse::Shared,
+        ..PostgresOptions::default()
+    };
+    let store = postgres_setup::open(&url, &options).await?;
+    let config = RedisQueueConfig {
+        shards: args.redis.queue_shards,
+        account_shards: args.redis.account_shards,
+        max_deliveries: args.upkeep.max_deliveries,
+        ..RedisQueueConfig::new(urls.clone(), consumer)
+    };
+    Ok(ClusterBackends {
+        store: Arc::new(store),
+        queue: Arc::new(open_queue(config).await?),
+        live: Arc::new(open_live(urls)?),
+    })
+}
+
+/// The servers of `--redis`, which a cluster needs.
+fn redis_urls(args: &RedisArgs) -> Result<&RedisUrls, UsageError> {
+    args.redis.as_ref().ok_or_else(|| {
+        UsageError::new("a cluster needs a Redis server")
+            .hint("give its address with --redis redis://HOST:PORT, or set TIDEGATE_REDIS")
+    })
+}
+
+/// Opens the queues; waits for the servers.
+pub(crate) async fn open_queue(config: RedisQueueConfig) -> anyhow::Result<RedisQueue> {
+    let mut is_waiting = false;
+    loop {
+        match RedisQueue::open(config.clone()).await {
+            Ok(queue) => {
+                if is_waiting {
+                    tracing::info!("connected to Redis");
+                }
+                return Ok(queue);
+            }
+            Err(error @ RedisOpenError::Unreachable { .. }) => {
+                if !is_waiting {
+                    tracing::warn!(%error, "waiting for Redis");
+                }
+                is_waiting = true;
+            }
+            Err(error @ RedisOpenError::Unusable { .. }) => {
+                return Err(UsageError::new(error.to_string())
+                    .hint("check --redis, and the configuration of the server")
+                    .into());
+            }
+        }
+        tokio::time::sleep(RETRY_AFTER).await;
+    }
+}
+
+/// The live events, in the first of the servers.
+pub(crate) fn open_live(urls: &RedisUrls) -> anyhow::Result<RedisLive> {
+    let first = urls.all().first().context("--redis has no address")?;
+    RedisLive::new(first).context("failed to use --redis for live events")
+}

@@ -1,0 +1,227 @@
+//! `tidegate api`: serves the HTTP APIs of a cluster. It runs no model.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use axum::Router;
+use tidegate_core::JobKind;
+use tidegate_core::director_api::paths;
+use tidegate_core::queue::Queue;
+use tidegate_core::store::{Documents, Store};
+use tidegate_http::replicate::{self, PredictionRenderer, RateLimits, RenderAborted};
+use tidegate_http::{cog, director, runpod};
+use tidegate_net::{Client, Config as NetConfig, Url};
+use tidegate_runtime::Scratch;
+use tidegate_service::{
+    Cluster, ClusterSettings, ClusterUpkeep, Config, Deps, DirectorCalls, Files, JobService,
+    JobSettings, LeaseTokens, ModelCatalog, ModelRegistry, NoExecutor, OnLost, free_space,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::{ApiArgs, OnLostArg};
+use crate::cluster_backends::{ClusterBackends, open_backends};
+use crate::compat::CogEnv;
+use crate::director_env::DirectorEnv;
+use crate::model_factory::{NO_TARGET, SCRATCH_FAILED};
+use crate::replicate_setup::{STREAM_SECRET, persistent_secret};
+use crate::shutdown::{self, Sigterm};
+use crate::startup::{ListeningServer, QueueUpkeep, Startup};
+use crate::{build_info, director_token};
+
+/// How often a job may start: once more after its director was lost.
+const ATTEMPTS: u32 = 2;
+
+pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
+    let token: Arc<str> = director_token::read(
+        args.cluster.token_file.as_deref(),
+        DirectorEnv::read()?.token.as_deref(),
+    )?
+    .into();
+    let startup = Startup::read(&args.listen, &args.webhook, env, Sigterm::ShutDown)?;
+    let server = startup
+        .listen(&args.listen, args.public_url.as_ref())
+        .await?;
+    let backends = open_backends(args, &consumer_name(&server)).await?;
+    let cluster = Cluster {
+        leases: backends.store.clone(),
+        live: backends.live.clone(),
+        publish_url: format!(
+            "{}{}",
+            server.base_url(args.public_url.as_ref()),
+            paths::EVENTS
+        )
+        .into(),
+        tokens: LeaseTokens::new(&token),
+        settings: ClusterSettings {
+            lease: args.cluster.lease,
+            heartbeat_interval: args.cluster.heartbeat_interval,
+            reconcile_interval: args.upkeep.reconcile_interval,
+        },
+    };
+    let documents = backends.store.clone() as Arc<dyn Documents>;
+    replicate::ensure_webhook_secret(&server.webhook_secrets, &*documents)
+        .await
+        .context("failed to read or store the webhook secret")?;
+    let renderer = renderer(args, &*documents).await?;
+    let lookup = lookup_service(args, env, &server, &backends, &cluster, renderer.clone())?;
+    let models = ModelRegistry::new(lookup);
+    let catalog = Arc::new(ModelCatalog::new(models.clone(), Arc::clone(&documents)));
+    catalog
+        .refresh()
+        .await
+        .context("failed to read the registered models")?;
+    let pending = models.lookup().start_in_cluster().await?;
+    tracing::info!(url = server.url, pending_webhooks = pending, "listening");
+
+    let calls = DirectorCalls::new(models.clone(), Arc::clone(&catalog), cluster.clone());
+    let config = director::Config {
+        token,
+        max_body: args.max_output.saturating_add(args.max_body),
+        body_timeout: args.body_timeout,
+    };
+    let shutdown_requested = CancellationToken::new();
+    let routes = client_routes(args, env, &server, &models, documents, renderer)?
+        .merge(director::routes(Arc::new(calls), config));
+    let upkeep = QueueUpkeep {
+        queue: models.queue(),
+        handler: Arc::new(ClusterUpkeep {
+            models: models.clone(),
+            cluster: cluster.clone(),
+        }),
+        config: args.upkeep.config(),
+    };
+    let services = models.clone();
+    let mut server = server.start(
+        routes,
+        upkeep,
+        Arc::new(move || services.services()),
+        Some(backends.store.meter()),
+    );
+    let background = async {
+        tokio::join!(catalog.run(), models.reconcile(&cluster));
+    };
+    let cause = server.until_shutdown(background, &shutdown_requested).await;
+    let forced = server
+        .drain(async |http| shutdown::drain(&models, None, args.drain_timeout, http).await)
+        .await;
+    Ok(forced.unwrap_or_else(|| ExitCode::from(cause.exit_code())))
+}
+
+/// The name of this process among the consumers of the queue. It takes no jobs, only those of lost directors
+/// for a moment.
+fn consumer_name(server: &ListeningServer) -> String {
+    format!("api-{}-{}", std::process::id(), server.url)
+}
+
+async fn renderer(args: &ApiArgs, documents: &dyn Documents) -> anyhow::Result<PredictionRenderer> {
+    let aborted = if args.replicate_legacy_status {
+        RenderAborted::AsCanceled
+    } else {
+        RenderAborted::AsIs
+    };
+    let secret = persistent_secret(Some(documents), STREAM_SECRET).await?;
+    Ok(PredictionRenderer::new(&secret, aborted))
+}
+
+/// The routes of clients.
+fn client_routes(
+    args: &ApiArgs,
+    env: &CogEnv,
+    server: &ListeningServer,
+    models: &ModelRegistry,
+    documents: Arc<dyn Documents>,
+    renderer: PredictionRenderer,
+) -> anyhow::Result<Router> {
+    let config = replicate::Config {
+        max_body: args.max_body,
+        body_timeout: args.body_timeout,
+        max_file: 0,
+        public_url: args.public_url.clone(),
+        own_url: Url::parse(&server.url).context("the address of the server is not a URL")?,
+        renderer,
+        webhook_secrets: server.webhook_secrets.clone(),
+        documents,
+        limits: RateLimits::new(args.rate_limit_create, args.rate_limit),
+        files: None,
+    };
+    let cog = cog::Config {
+        max_body: args.max_body,
+        body_timeout: args.body_timeout,
+        build: build_info::BUILD,
+        ready_file: env.ready_file.clone(),
+        cross_api: config.cross_api(),
+    };
+    let handler = runpod::local::Config {
+        max_body: args.max_body,
+        body_timeout: args.body_timeout,
+        endpoint_id: env.endpoint_id.clone(),
+    };
+    let handler_routes = move |model| runpod::local::routes(model, handler.clone());
+    let routes = cog::multi_model_routes(
+        models.clone(),
+        cog,
+        Arc::new(handler_routes),
+        CancellationToken::new(),
+    );
+    Ok(routes.merge(replicate::routes(models.clone(), config)))
+}
+
+/// The job service that looks up the jobs of all models.
+fn lookup_service(
+    args: &ApiArgs,
+    env: &CogEnv,
+    server: &ListeningServer,
+    backends: &ClusterBackends,
+    cluster: &Cluster,
+    renderer: PredictionRenderer,
+) -> anyhow::Result<JobService> {
+    let scratch = Scratch::new(None).context(SCRATCH_FAILED)?;
+    let net = Arc::new(Client::new(NetConfig {
+        networks: args.webhook.allow_private_networks.clone(),
+        ..NetConfig::default()
+    }));
+    let scratch_root = scratch.path().to_owned();
+    let deps = Deps {
+        files: Files {
+            net: Arc::clone(&net),
+            upload_url: None,
+            owner: None,
+            file_store: None,
+        },
+        net,
+        scratch: Arc::new(move || scratch.unique_path()),
+        free_space: Arc::new(move || free_space(&scratch_root)),
+        // Directors get inputs unchanged.
+        spill_above: usize::MAX,
+        queue: backends.queue.clone() as Arc<dyn Queue>,
+        store: Some(backends.store.clone() as Arc<dyn Store>),
+        cluster: Some(cluster.clone()),
+    };
+    let config = Config {
+        webhook_token: env.webhook_token.clone(),
+        webhook_secrets: server.webhook_secrets.clone(),
+        webhook_throttle: env.throttle(),
+        webhook_retry_for: args.webhook.webhook_retry_for,
+        waiting_memory: usize::MAX,
+        jobs: JobSettings {
+            stream_history: env.stream_history(),
+            keep_for: args.keep_for,
+            keep_data_for: args.keep_data_for,
+            predictions_are: JobKind::Prediction,
+            job_timeout: None,
+            max_output: args.max_output,
+            on_lost: match args.on_lost {
+                OnLostArg::Retry => OnLost::Retry { attempts: ATTEMPTS },
+                OnLostArg::Fail => OnLost::Fail,
+            },
+            renderer: tidegate_http::renderer(renderer),
+        },
+    };
+    Ok(JobService::new(
+        Arc::new(NoExecutor),
+        NO_TARGET,
+        deps,
+        config,
+    ))
+}
