@@ -17,6 +17,10 @@ PREFER_ASYNC = {"Prefer": "respond-async"}
 @pytest.fixture(scope="module")
 def postgres():
     with postgres_server(*NO_SYNC) as server:
+        server.sql("CREATE ROLE checked LOGIN PASSWORD 's3cret'")
+        access = server.folder / "data" / "pg_hba.conf"
+        access.write_text(f"local all checked scram-sha-256\n{access.read_text()}")
+        server.sql("SELECT pg_reload_conf()")
         yield server
 
 
@@ -136,6 +140,8 @@ def test_two_servers_cannot_share_a_database(start_server, tidegate, flags, url)
         (lambda url: "mysql://db/jobs", "does not begin with `postgresql://`"),
         (lambda url: url.replace("/test_", "/no_"), "there is no database `no_"),
         (lambda url: url.replace("postgres@", "nobody:s3cret@"), "does not let `nobody` connect"),
+        (lambda url: url.replace("postgres@", "checked:s3cret2@"), "refuses the password of `checked`"),
+        (lambda url: url.replace("postgres@", "checked@"), "refuses the password of `checked`"),
         (lambda url: url + "&sslmode=require", "TLS"),
     ],
 )

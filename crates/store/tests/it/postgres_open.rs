@@ -262,3 +262,43 @@ async fn leases_survive_an_outage() {
     database.sql("UPDATE tidegate.holders SET alive_until = 1 WHERE name = 'one'");
     assert_eq!(store.expired(LASTS, 10).await.unwrap().len(), 1);
 }
+
+/// A queued job costs three commits: insert, lease, end.
+#[tokio::test]
+async fn a_job_of_a_cluster_costs_three_commits() {
+    use tidegate_core::lease::Nonce;
+    use tidegate_core::leases::{AcquireRequest, AcquireResult, Heartbeat, Holder, JobRef, Leases};
+    let database = database();
+    let store = try_open(&database.address()).await.unwrap();
+    let (lasts, holder) = (
+        std::time::Duration::from_secs(30),
+        Holder {
+            name: "one".to_owned(),
+            boot: 1,
+        },
+    );
+    let beat = Heartbeat {
+        holder: holder.clone(),
+        lasts,
+        leases: Vec::new(),
+    };
+    store.heartbeat(beat).await.unwrap();
+    store.insert(spec("a")).await.unwrap();
+    let request = AcquireRequest {
+        job: JobRef {
+            account: ann(),
+            id: id("a"),
+        },
+        holder,
+        nonce: Nonce(1),
+        lasts,
+        max_attempts: 3,
+    };
+    let AcquireResult::Granted(lease) = store.acquire(request).await.unwrap() else {
+        panic!("the lease was refused");
+    };
+    let mut end = finish_leased("a", lease.fence, 5);
+    end.message = Some(message("m", "a", 5));
+    assert!(ends(&store, end).await);
+    assert_eq!(store.meter().commit_changes.read().count, 3);
+}
