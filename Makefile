@@ -22,13 +22,16 @@ BUILD := cargo build --locked --workspace --exclude tidegate-floor --lib --bins 
 FUZZ_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),600)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-rust test-python test-product check fmt fuzz torture bench bench-queue bench-scaling bench-runpod wheel snap clean
+.PHONY: help run cluster test test-rust test-python test-product check fmt fuzz torture bench bench-queue bench-scaling bench-runpod wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: quick ## Set everything up and serve examples/hello (MODEL=… PORT=… for another)
 	target/quick/tidegate serve $(MODEL) --port $(PORT) --python $(VENV)/bin/python
+
+cluster: quick ## Start a cluster on this machine: 2 API processes, 2 directors, Redis, PostgreSQL (MODEL=… PORT=…)
+	scripts/cluster.sh target/quick/tidegate $(VENV)/bin/python $(MODEL) $(PORT)
 
 # The program and the Python extension in one build with little optimization, so that a fresh checkout
 # serves soon. `pip install .` builds them one after the other and downloads its build tools.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that the tests of faults need, those that are missing:
+# Installs the Debian packages that are missing:
 #   scripts/apt.sh libfaketime …
 set -euo pipefail
 
