@@ -50,10 +50,12 @@ NOT_SOURCES = (
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 REASON_FOR_NO_TEST = re.compile(r"^(?:not tested|later): \w")
-FOLDERS = "crates|fuzz|torture|python|tests|docs|examples|scripts|bench|changelog\\.d|\\.ci"
+FOLDERS = "crates|fuzz|torture|python|tests|docs|examples|scripts|bench|deploy|changelog\\.d|\\.ci"
 REPOSITORY_PATH = re.compile(rf"^(?:{FOLDERS})(?:/[\w./*-]*)?$")
 # Words that are also the names of folders; alone in backticks they mean something else.
-AMBIGUOUS_FOLDERS = frozenset({"python", "bench", "tests", "torture", "docs", "examples", "scripts"})
+AMBIGUOUS_FOLDERS = frozenset(
+    {"python", "bench", "tests", "torture", "docs", "examples", "scripts", "deploy"}
+)
 
 
 def main() -> int:
