@@ -11,7 +11,12 @@ SOURCES = [ROOT / "crates/tidegate/src/cli.rs", *sorted((ROOT / "crates/tidegate
 CODE = "".join(file.read_text("utf-8") for file in SOURCES if file.exists())
 
 #: Secrets, which have a variable and no flag.
-WITHOUT_FLAG = {"TIDEGATE_API_TOKEN", "TIDEGATE_API_TOKENS", "TIDEGATE_WEBHOOK_SECRET"}
+WITHOUT_FLAG = {
+    "TIDEGATE_API_TOKEN",
+    "TIDEGATE_API_TOKENS",
+    "TIDEGATE_DIRECTOR_TOKEN",
+    "TIDEGATE_WEBHOOK_SECRET",
+}
 GROUPS = [
     "Model",
     "Endpoints",
@@ -19,6 +24,7 @@ GROUPS = [
     "Access",
     "Queue and limits",
     "Storage",
+    "Queue in Redis",
     "Webhooks",
     "Files",
     "Process",
