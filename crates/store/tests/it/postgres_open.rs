@@ -267,7 +267,9 @@ async fn leases_survive_an_outage() {
 #[tokio::test]
 async fn a_job_of_a_cluster_costs_three_commits() {
     use tidegate_core::lease::Nonce;
-    use tidegate_core::leases::{AcquireRequest, AcquireResult, Heartbeat, Holder, JobRef, Leases};
+    use tidegate_core::leases::{
+        AcquireRequest, AcquireResult, Holder, JobRef, LeaseHeartbeat, Leases,
+    };
     let database = database();
     let store = try_open(&database.address()).await.unwrap();
     let (lasts, holder) = (
@@ -277,7 +279,7 @@ async fn a_job_of_a_cluster_costs_three_commits() {
             boot: 1,
         },
     );
-    let beat = Heartbeat {
+    let beat = LeaseHeartbeat {
         holder: holder.clone(),
         lasts,
         leases: Vec::new(),
