@@ -9,6 +9,7 @@ use redis::{FromRedisValue, RedisError, Script, ScriptInvocation};
 use tidegate_core::leases::JobRef;
 use tidegate_core::live::{Live, LiveBatch, LiveError, LiveEvent, LivePosition, WakeReason};
 use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinSet;
 
 use super::connection::{Link, RESPONSE_TIMEOUT};
 use super::subscriptions::{ChannelMessage, Subscriptions};
@@ -65,6 +66,8 @@ pub struct RedisLive {
     subscriptions: Subscriptions,
     wakes: Mutex<mpsc::UnboundedReceiver<(JobRef, WakeReason)>>,
     stops: Mutex<mpsc::UnboundedReceiver<JobRef>>,
+    /// Stopped when it is dropped.
+    _tasks: JoinSet<()>,
     publish: Script,
     read: Script,
 }
@@ -75,12 +78,14 @@ impl RedisLive {
         let link = Link::new(url, RESPONSE_TIMEOUT).map_err(failed)?;
         let (subscriptions, messages) = Subscriptions::open(url.connector().map_err(failed)?);
         let ((wake, wakes), (stop, stops)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
-        tokio::spawn(route(messages, wake, stop));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(route(messages, wake, stop));
         Ok(Self {
             link,
             subscriptions,
             wakes: Mutex::new(wakes),
             stops: Mutex::new(stops),
+            _tasks: tasks,
             publish: Script::new(PUBLISH),
             read: Script::new(READ),
         })

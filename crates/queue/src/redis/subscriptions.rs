@@ -8,6 +8,7 @@ use futures_util::StreamExt;
 use redis::RedisResult;
 use redis::aio::{PubSubSink, PubSubStream};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::url::Connector;
 
@@ -29,6 +30,8 @@ pub(super) struct ChannelMessage {
 /// Listens on channels until it is dropped.
 pub(super) struct Subscriptions {
     changes: mpsc::UnboundedSender<Change>,
+    /// Stopped when it is dropped.
+    _tasks: JoinSet<()>,
 }
 
 impl Subscriptions {
@@ -42,8 +45,13 @@ impl Subscriptions {
             changes: received,
             messages: sender,
         };
-        tokio::spawn(listener.run());
-        (Self { changes }, messages)
+        let mut tasks = JoinSet::new();
+        tasks.spawn(listener.run());
+        let subscriptions = Self {
+            changes,
+            _tasks: tasks,
+        };
+        (subscriptions, messages)
     }
 
     pub(super) fn subscribe(&self, channel: String) {

@@ -98,9 +98,9 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         Arc::new(move || services.services()),
         Some(backends.store.meter()),
     );
-    let background = async {
+    let background = Box::pin(async {
         tokio::join!(catalog.run(), models.reconcile(&cluster));
-    };
+    });
     let cause = server.until_shutdown(background, &shutdown_requested).await;
     let forced = server
         .drain(async |http| shutdown::drain(&models, None, args.drain_timeout, http).await)
