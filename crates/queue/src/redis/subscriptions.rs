@@ -104,7 +104,7 @@ impl Listener {
         Ok((sink, stream))
     }
 
-    /// Passes messages on until the connection is lost; `None` when nobody listens any more.
+    /// Passes messages on until the connection is lost; `None` when no receiver is left.
     async fn listen(&mut self, mut sink: PubSubSink, mut stream: PubSubStream) -> Option<()> {
         loop {
             tokio::select! {

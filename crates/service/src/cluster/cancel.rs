@@ -1,5 +1,5 @@
 //! Cancels a job in a cluster. The cancel is committed first; then a waiting job is ended here, and the
-//! director of a running one is told to stop it. The reply to the director's next heartbeat repeats it.
+//! director of a running one receives a request to stop it. The reply to the director's next heartbeat repeats it.
 
 use tidegate_core::leases::JobRef;
 use tidegate_core::live::WakeReason;

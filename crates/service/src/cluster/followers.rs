@@ -43,7 +43,7 @@ struct HandleMap {
 #[derive(Clone)]
 struct Handle {
     job: Arc<WeakJob>,
-    /// How much of the live events the handle shows. Whoever changes the handle has the lock.
+    /// How much of the live events the handle shows. A task that changes the handle has the lock.
     position: Arc<tokio::sync::Mutex<LivePosition>>,
 }
 

@@ -59,7 +59,7 @@ pub struct ClusterSettings {
     pub lease: Duration,
     /// The pause between two heartbeats of a director.
     pub heartbeat_interval: Duration,
-    /// The pause between two searches for jobs that nobody runs.
+    /// The pause between two searches for jobs that no director has.
     pub reconcile_interval: Duration,
 }
 

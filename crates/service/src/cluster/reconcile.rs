@@ -1,4 +1,4 @@
-//! Finds jobs that nobody runs: their director was lost, or the queue has lost their entry. Every API
+//! Finds jobs that no director runs: their director was lost, or the queue has lost their entry. Every API
 //! process looks for them; the store lets one of them end a job or offer it again.
 
 use jiff::Timestamp;
