@@ -139,7 +139,7 @@ def test_two_servers_cannot_share_a_database(start_server, tidegate, flags, url)
     [
         (lambda url: "mysql://db/jobs", "does not begin with `postgresql://`"),
         (lambda url: url.replace("/test_", "/no_"), "there is no database `no_"),
-        (lambda url: url.replace("postgres@", "stranger:s3cret@"), "does not let `stranger` connect"),
+        (lambda url: url.replace("postgres@", "intruder:s3cret@"), "does not let `intruder` connect"),
         (lambda url: url.replace("postgres@", "checked:s3cret2@"), "refuses the password of `checked`"),
         (lambda url: url.replace("postgres@", "checked@"), "refuses the password of `checked`"),
         (lambda url: url + "&sslmode=require", "TLS"),
