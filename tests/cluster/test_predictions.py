@@ -142,3 +142,35 @@ def test_jobs_wait_for_a_director_and_an_api_process_can_be_killed(new_cluster: 
     for id in ids:
         assert ended(second, id)["status"] == "succeeded", new_cluster.logs()
     assert time.monotonic() < deadline
+
+
+def test_a_stream_is_live_on_every_api_process(new_cluster: Cluster, receiver, tmp_path: Path):
+    first, second = new_cluster.start_api(), new_cluster.start_api()
+    new_cluster.start_director("generator")
+    new_cluster.wait_for_model("local/generator")
+    gate, path = tmp_path / "gate", receiver.path()
+    reply = requests.post(
+        f"{first.url}/v1/models/local/generator/predictions",
+        json={
+            "input": {"count": 3, "gate": str(gate), "hold_at": 2},
+            "stream": True,
+            "webhook": receiver.url + path,
+            "webhook_events_filter": ["start", "output", "completed"],
+        },
+        timeout=20,
+    )
+    assert reply.status_code == 201, reply.text
+    stream_url = reply.json()["urls"]["stream"].replace(first.url, second.url)
+    headers = {"Accept": "text/event-stream"}
+    with requests.get(stream_url, headers=headers, stream=True, timeout=30) as response:
+        lines = response.iter_lines(chunk_size=1, decode_unicode=True)
+        data = (line.removeprefix("data: ") for line in lines if line.startswith("data: "))
+        assert [next(data), next(data)] == ["chunk0", "chunk1"], new_cluster.logs()
+        gate.touch()
+        assert list(data) == ["chunk2", "{}"]
+    result = ended(second, reply.json()["id"])
+    assert result["output"] == ["chunk0", "chunk1", "chunk2"]
+    assert receiver.wait_terminal(path)["output"] == result["output"]
+    statuses = [message.json["status"] for message in receiver.received(path)]
+    assert statuses[-1] == "succeeded" and statuses.count("succeeded") == 1, statuses
+    assert set(statuses[:-1]) <= {"starting", "processing"} and len(statuses) > 1, statuses

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lease::{Fence, Nonce};
 use crate::outbox::OutboxMessage;
-use crate::record::JobRecord;
+use crate::record::{JobRecord, JobSpec};
 use crate::store::StoreError;
 use crate::{Account, JobId, wire};
 
@@ -35,6 +35,15 @@ pub struct JobRef {
     pub account: Account,
     /// The id of the job.
     pub id: JobId,
+}
+
+impl From<&JobSpec> for JobRef {
+    fn from(spec: &JobSpec) -> Self {
+        Self {
+            account: spec.account.clone(),
+            id: spec.id.clone(),
+        }
+    }
 }
 
 /// A lease and its job.

@@ -1,6 +1,7 @@
 //! Accepts a job in a cluster: the store has it, the queue offers it to directors.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::leases::JobRef;
 use tidegate_core::queue::{EntryDetails, Priority, PutBackResult, QueueEntry, QueueName};
@@ -11,6 +12,9 @@ use super::{Cluster, queue_of};
 use crate::job::Job;
 use crate::job_service::JobService;
 use crate::submit::{PreparedJob, ResponseMode, Submitted, Ticket};
+
+/// How long a client waits for the queue.
+const PUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl JobService {
     /// Queues a job that was just inserted. Its handle follows the job when a client waits.
@@ -74,9 +78,10 @@ impl JobService {
         let name = queue_of(spec.kind, &spec.target);
         let queue = &self.shared().deps.queue;
         match queue.put_back_job(&name, &spec.account, &spec.id).await {
-            Ok(PutBackResult::Waiting) => {}
+            Ok(PutBackResult::Waiting) => self.mark_queued(cluster, spec.into()),
             Ok(PutBackResult::PutBack) => {
                 tracing::warn!(job = %spec.id, "the director of a job was lost, the job runs again");
+                self.mark_queued(cluster, spec.into());
             }
             Ok(PutBackResult::NoEntry) => self.queue_again(cluster, spec).await,
             Err(error) => {
@@ -87,10 +92,7 @@ impl JobService {
 
     /// Queues the job of a record again.
     pub(crate) async fn queue_again(&self, cluster: &Cluster, spec: &JobSpec) {
-        let key = JobRef {
-            account: spec.account.clone(),
-            id: spec.id.clone(),
-        };
+        let key = JobRef::from(spec);
         let entry = QueueEntry {
             account: spec.account.clone(),
             id: spec.id.clone(),
@@ -125,15 +127,29 @@ impl JobService {
         key: &JobRef,
         entry: QueueEntry,
     ) {
-        if let Err(error) = self.shared().deps.queue.push(name, entry).await {
-            tracing::warn!(job = %key.id, %error, "failed to queue recorded job, retrying later");
-            return;
+        // A client waits for this, and the reconciliation can do it as well.
+        let push = self.shared().deps.queue.push(name, entry);
+        match tokio::time::timeout(PUSH_TIMEOUT, push).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(job = %key.id, %error, "failed to queue recorded job, retrying later");
+                return;
+            }
+            Err(_) => {
+                tracing::warn!(job = %key.id, timeout = ?PUSH_TIMEOUT, "the queue does not answer, retrying later");
+                return;
+            }
         }
-        let (leases, key) = (Arc::clone(&cluster.leases), key.clone());
-        // The client does not wait for it: a job that is not marked is merely pushed twice.
+        self.mark_queued(cluster, key.clone());
+    }
+
+    /// Records that a job is in the queue. The client does not wait for it: a job that is not marked is
+    /// merely pushed twice.
+    fn mark_queued(&self, cluster: &Cluster, job: JobRef) {
+        let leases = Arc::clone(&cluster.leases);
         self.model.tasks.spawn(async move {
-            if let Err(error) = leases.mark_queued(std::slice::from_ref(&key)).await {
-                tracing::debug!(job = %key.id, error = %chain(&error), "failed to mark job as queued");
+            if let Err(error) = leases.mark_queued(std::slice::from_ref(&job)).await {
+                tracing::debug!(job = %job.id, error = %chain(&error), "failed to mark job as queued");
             }
         });
     }

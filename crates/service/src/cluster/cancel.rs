@@ -68,7 +68,7 @@ impl JobService {
         terminal: TerminalState,
     ) -> Result<(), StoreError> {
         let store = self.store().cloned().expect("a cluster has a store");
-        let key = super::followers::job_ref(&record);
+        let key = JobRef::from(&record.spec);
         let queue_name = queue_of(record.spec.kind, &record.spec.target);
         self.end_recorded(&store, record, terminal).await?;
         let queue = &self.shared().deps.queue;

@@ -12,6 +12,7 @@ use tidegate_core::leases::{
     AcquireRequest, AcquireResult, GrantedLease, HeldLease, JobRef, LeaseHeartbeat,
 };
 use tidegate_core::live::{LiveError, WakeReason};
+use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::record::{JobRecord, Target};
 use tidegate_core::store::{FinishOutcome, StoreError};
 use tidegate_core::{JobKind, Status};
@@ -148,7 +149,7 @@ impl DirectorCalls {
             remaining,
         } = granted;
         let token = self.cluster.tokens.sign(&HeldLease {
-            job: super::followers::job_ref(&record),
+            job: JobRef::from(&record.spec),
             fence,
         });
         let began_at = record.started_at.unwrap_or(record.spec.created_at);
@@ -183,15 +184,24 @@ impl DirectorCalls {
         let lookup = self.models.lookup();
         let outbox = lookup.model.senders.outbox.as_ref();
         if let Some((message, outbox)) = finish.message.as_mut().zip(outbox) {
-            outbox.claim_for(message, &lease.job);
+            outbox.complete(message, &lease.job);
+            // An interim message may be on its way from another process: the store lets the final one
+            // follow it.
+            if has_interim_messages(message) {
+                message.claim = None;
+            }
         }
         let message = finish.message.clone();
         let store = lookup.store().expect("a cluster has a store");
         let outcome = store.finish(finish).await?;
         match outcome {
             FinishOutcome::Committed => {
-                if let Some((outbox, message)) = outbox.zip(message) {
-                    outbox.spawn_committed(&lookup.model.senders, message);
+                match (outbox, message) {
+                    (Some(outbox), Some(message)) if message.claim.is_some() => {
+                        outbox.spawn_committed(&lookup.model.senders, message);
+                    }
+                    (Some(outbox), Some(_)) => outbox.poll_soon(),
+                    (None, _) | (_, None) => {}
                 }
                 self.wake_ended(&lease.job).await;
             }
@@ -252,6 +262,11 @@ impl DirectorCalls {
             Err(CallError::InvalidToken)
         }
     }
+}
+
+/// Whether messages precede the final one.
+fn has_interim_messages(message: &OutboxMessage) -> bool {
+    message.hook.events.iter().any(|event| event != "completed")
 }
 
 /// How a job ends whose deadline has passed: aborted if it never started.

@@ -112,7 +112,7 @@ impl Followers {
 impl JobService {
     /// The handle of an open job, as its record and the live events show it now.
     pub(crate) async fn follow_record(&self, cluster: &Cluster, record: JobRecord) -> Arc<Job> {
-        let key = job_ref(&record);
+        let key = JobRef::from(&record.spec);
         let create = || self.job_of_spec(&record.spec);
         let (job, handle) = self.shared().followers.get_or_create(&key, create);
         job.show_status(&record);
@@ -327,14 +327,6 @@ fn apply(job: &Job, event: LiveEvent) {
             added.ok();
         }
         LiveEvent::Metric(metric) => job.metric(metric),
-    }
-}
-
-/// The key of a recorded job.
-pub(crate) fn job_ref(record: &JobRecord) -> JobRef {
-    JobRef {
-        account: record.spec.account.clone(),
-        id: record.spec.id.clone(),
     }
 }
 

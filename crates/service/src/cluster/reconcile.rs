@@ -46,7 +46,12 @@ impl ModelRegistry {
         for record in unqueued {
             tracing::debug!(job = %record.spec.id, "queueing recorded job again");
             let service = self.service_or_lookup(&record.spec.target);
-            service.queue_again(cluster, &record.spec).await;
+            // A lost director may still have the message of a job that was started before.
+            if record.attempt > 0 {
+                service.requeue_lost(cluster, &record.spec).await;
+            } else {
+                service.queue_again(cluster, &record.spec).await;
+            }
         }
         Ok(())
     }

@@ -114,8 +114,8 @@ impl Outbox {
         }
     }
 
-    /// Claims the message of a job that another process has rendered.
-    pub(crate) fn claim_for(&self, message: &mut OutboxMessage, job: &JobRef) {
+    /// Completes the message of a job that another process has rendered, and claims it.
+    pub(crate) fn complete(&self, message: &mut OutboxMessage, job: &JobRef) {
         message.account.clone_from(&job.account);
         message.job.clone_from(&job.id);
         message.attempts = 0;
