@@ -166,6 +166,8 @@ def test_a_stream_is_live_on_every_api_process(new_cluster: Cluster, receiver, t
         lines = response.iter_lines(chunk_size=1, decode_unicode=True)
         data = (line.removeprefix("data: ") for line in lines if line.startswith("data: "))
         assert [next(data), next(data)] == ["chunk0", "chunk1"], new_cluster.logs()
+        # The final message replaces interim ones that were not sent yet.
+        receiver.wait(path)
         gate.touch()
         assert list(data) == ["chunk2", "{}"]
     result = ended(second, reply.json()["id"])
