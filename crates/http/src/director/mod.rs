@@ -117,8 +117,8 @@ async fn update(State(state): State<Calls>, headers: HeaderMap, body: Body) -> R
 }
 
 impl Calls {
-    /// Reads a call and answers it. The call goes on when the director disconnects: its effect may be
-    /// committed already.
+    /// Reads a call and answers it. If the director disconnects, the effect of the call may be committed
+    /// all the same; the director repeats the call, and every call can be repeated.
     async fn answer<C, R, F, Fut>(&self, headers: &HeaderMap, body: Body, handle: F) -> Response
     where
         C: DeserializeOwned + Send + 'static,

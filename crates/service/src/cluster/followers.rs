@@ -144,15 +144,14 @@ impl JobService {
                     return;
                 }
             };
-            if batch.attempt != position.attempt {
-                if position.attempt != 0 {
-                    job.restart();
-                }
-                *position = LivePosition {
-                    attempt: batch.attempt,
-                    offset: batch.offset,
-                };
+            if batch.attempt != position.attempt && position.attempt != 0 {
+                job.restart();
             }
+            // Events before the batch may be missing: only the last ones are kept.
+            *position = LivePosition {
+                attempt: batch.attempt,
+                offset: batch.offset,
+            };
             for event in batch.events {
                 position.offset += 1;
                 apply(job, event);
