@@ -1,10 +1,11 @@
 //! Domain types, rules and ports. Everything here is plain data and pure functions: no sockets,
-//! files, clocks, environment or async runtime. The other crates work together through the traits
-//! in [`port`], [`queue`], [`store`], [`leases`], [`live`] and [`blobs`].
+//! files, environment or async runtime; [`clock`] and [`random`] are what is read from the machine. The
+//! other crates work together through the traits in [`port`], [`queue`], [`store`], [`leases`], [`live`] and [`blobs`].
 
 pub mod account;
 pub mod blobs;
 pub mod chain;
+pub mod clock;
 pub mod counters;
 pub mod director_api;
 pub mod event;
@@ -26,9 +27,12 @@ pub mod policy;
 pub mod pool_status;
 pub mod port;
 pub mod queue;
+pub mod random;
 pub mod record;
 pub mod refusal;
 pub mod remote;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub mod status;
 pub mod store;
 pub mod wire;

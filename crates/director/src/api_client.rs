@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,6 +21,7 @@ use tidegate_core::director_api::{
 use tidegate_net::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tidegate_net::{Client, HttpRequest, HttpResponse, Url, host_of};
 
+use crate::api_calls::ApiCalls;
 use crate::api_link::ApiLink;
 
 /// The longest time of one attempt of a small call.
@@ -124,86 +126,6 @@ impl ApiClient {
         })
     }
 
-    /// The hosts of the API, for log lines.
-    pub fn hosts(&self) -> String {
-        let hosts: Vec<String> = self.urls.iter().map(host_of).collect();
-        hosts.join(", ")
-    }
-
-    /// The pause before a failed call is repeated.
-    pub(crate) fn pause(&self) -> Duration {
-        self.link.pause()
-    }
-
-    pub(crate) async fn heartbeat(
-        &self,
-        call: &HeartbeatCall,
-        limit: Duration,
-    ) -> Result<HeartbeatReply, ApiError> {
-        self.call(paths::HEARTBEAT, call, limit).await
-    }
-
-    pub(crate) async fn register(&self, call: &RegisterCall) -> Result<RegisterReply, ApiError> {
-        self.call(paths::MODELS, call, RESULT_LIMIT).await
-    }
-
-    pub(crate) async fn lease(&self, call: &LeaseCall) -> Result<LeaseReply, ApiError> {
-        self.call(paths::LEASE, call, CALL_LIMIT).await
-    }
-
-    pub(crate) async fn release(&self, call: &ReleaseCall) -> Result<(), ApiError> {
-        let _: serde::de::IgnoredAny = self.call(paths::RELEASE, call, CALL_LIMIT).await?;
-        Ok(())
-    }
-
-    pub(crate) async fn update(&self, call: &UpdateCall) -> Result<UpdateReply, ApiError> {
-        let limit = limit_for(call.message.body.len());
-        self.call(paths::UPDATES, call, limit).await
-    }
-
-    pub(crate) async fn finish(&self, call: &FinishCall) -> Result<FinishReply, ApiError> {
-        let output = call.finish.completion.output.as_ref();
-        let message = call.finish.message.as_ref();
-        let size = output.map_or(0, Bytes::len)
-            + call.finish.completion.logs.len()
-            + message.map_or(0, |message| message.body.len());
-        self.call(paths::FINISH, call, limit_for(size)).await
-    }
-
-    pub(crate) async fn publish(&self, call: &PublishCall) -> Result<PublishReply, ApiError> {
-        self.call(paths::EVENTS, call, RESULT_LIMIT).await
-    }
-
-    /// Uploads an output file; returns its address.
-    pub(crate) async fn upload(
-        &self,
-        token: &LeaseToken,
-        name: &str,
-        mime: &str,
-        (file, size): (&File, u64),
-    ) -> Result<String, ApiError> {
-        let mut headers = HeaderMap::new();
-        let mime = HeaderValue::from_str(mime)
-            .unwrap_or(HeaderValue::from_static("application/octet-stream"));
-        headers.insert(CONTENT_TYPE, mime);
-        headers.insert(AUTHORIZATION, self.authorization.clone());
-        let mut index = self.current.load(Ordering::Relaxed);
-        for is_last in self.tries() {
-            let base = &self.urls[index];
-            let mut url = url_of(base, paths::FILES);
-            if let Ok(mut segments) = url.path_segments_mut() {
-                segments.push(&token.0).push(name);
-            }
-            let sent = self.net.upload(&url, headers.clone(), file, size).await;
-            let result = sent.map_err(|error| upload_error(base, error));
-            match self.settle(index, is_last, result) {
-                ControlFlow::Break(result) => return result,
-                ControlFlow::Continue(next) => index = next,
-            }
-        }
-        unreachable!("the last try is settled")
-    }
-
     async fn call<R: DeserializeOwned>(
         &self,
         path: &str,
@@ -270,6 +192,86 @@ impl ApiClient {
                 ControlFlow::Break(result)
             }
         }
+    }
+}
+
+#[async_trait]
+impl ApiCalls for ApiClient {
+    fn hosts(&self) -> String {
+        let hosts: Vec<String> = self.urls.iter().map(host_of).collect();
+        hosts.join(", ")
+    }
+
+    fn pause(&self) -> Duration {
+        self.link.pause()
+    }
+
+    async fn heartbeat(
+        &self,
+        call: &HeartbeatCall,
+        limit: Duration,
+    ) -> Result<HeartbeatReply, ApiError> {
+        self.call(paths::HEARTBEAT, call, limit).await
+    }
+
+    async fn register(&self, call: &RegisterCall) -> Result<RegisterReply, ApiError> {
+        self.call(paths::MODELS, call, RESULT_LIMIT).await
+    }
+
+    async fn lease(&self, call: &LeaseCall) -> Result<LeaseReply, ApiError> {
+        self.call(paths::LEASE, call, CALL_LIMIT).await
+    }
+
+    async fn release(&self, call: &ReleaseCall) -> Result<(), ApiError> {
+        let _: serde::de::IgnoredAny = self.call(paths::RELEASE, call, CALL_LIMIT).await?;
+        Ok(())
+    }
+
+    async fn update(&self, call: &UpdateCall) -> Result<UpdateReply, ApiError> {
+        let limit = limit_for(call.message.body.len());
+        self.call(paths::UPDATES, call, limit).await
+    }
+
+    async fn finish(&self, call: &FinishCall) -> Result<FinishReply, ApiError> {
+        let output = call.finish.completion.output.as_ref();
+        let message = call.finish.message.as_ref();
+        let size = output.map_or(0, Bytes::len)
+            + call.finish.completion.logs.len()
+            + message.map_or(0, |message| message.body.len());
+        self.call(paths::FINISH, call, limit_for(size)).await
+    }
+
+    async fn publish(&self, call: &PublishCall) -> Result<PublishReply, ApiError> {
+        self.call(paths::EVENTS, call, RESULT_LIMIT).await
+    }
+
+    async fn upload(
+        &self,
+        token: &LeaseToken,
+        name: &str,
+        mime: &str,
+        (file, size): (&File, u64),
+    ) -> Result<String, ApiError> {
+        let mut headers = HeaderMap::new();
+        let mime = HeaderValue::from_str(mime)
+            .unwrap_or(HeaderValue::from_static("application/octet-stream"));
+        headers.insert(CONTENT_TYPE, mime);
+        headers.insert(AUTHORIZATION, self.authorization.clone());
+        let mut index = self.current.load(Ordering::Relaxed);
+        for is_last in self.tries() {
+            let base = &self.urls[index];
+            let mut url = url_of(base, paths::FILES);
+            if let Ok(mut segments) = url.path_segments_mut() {
+                segments.push(&token.0).push(name);
+            }
+            let sent = self.net.upload(&url, headers.clone(), file, size).await;
+            let result = sent.map_err(|error| upload_error(base, error));
+            match self.settle(index, is_last, result) {
+                ControlFlow::Break(result) => return result,
+                ControlFlow::Continue(next) => index = next,
+            }
+        }
+        unreachable!("the last try is settled")
     }
 }
 

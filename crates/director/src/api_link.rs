@@ -3,6 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tidegate_core::random;
+
 /// The first pause after a failed call.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause.
@@ -37,25 +39,12 @@ impl ApiLink {
     pub(crate) fn pause(&self) -> Duration {
         let doublings = self.lock().saturating_sub(1).min(10);
         let pause = (FIRST_PAUSE * 2u32.pow(doublings)).min(MAX_PAUSE);
-        pause.mul_f64(0.5 + 0.5 * random_fraction())
+        pause.mul_f64(0.5 + 0.5 * random::fraction())
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, u32> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// 128 random bits.
-pub(crate) fn random_bits() -> u128 {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).expect("the system provides random bits");
-    u128::from_le_bytes(bytes)
-}
-
-/// A number from 0 to 1.
-fn random_fraction() -> f64 {
-    let bits = u32::try_from(random_bits() & u128::from(u32::MAX)).unwrap_or_default();
-    f64::from(bits) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]

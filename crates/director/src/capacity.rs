@@ -67,6 +67,7 @@ impl ModelCapacity {
             }
             if self.pending.count.load(Ordering::SeqCst) > 0 {
                 tokio::select! {
+                    biased;
                     () = self.pending.changed.notified() => {}
                     () = tokio::time::sleep(POLL_INTERVAL) => {}
                 }

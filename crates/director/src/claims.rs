@@ -1,7 +1,7 @@
 //! The messages that the director has taken and not acknowledged. They are renewed until their jobs have
 //! ended, also while the director drains, so that no other director gets them.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +17,7 @@ const MAX_TRIES: u32 = 60;
 /// The claims that are renewed.
 pub(crate) struct HeldClaims {
     queue: Arc<dyn Queue>,
-    claims: Mutex<HashMap<u64, Claim>>,
+    claims: Mutex<BTreeMap<u64, Claim>>,
     next: AtomicU64,
 }
 
@@ -30,7 +30,7 @@ impl HeldClaims {
         })
     }
 
-    fn with<R>(&self, f: impl FnOnce(&mut HashMap<u64, Claim>) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut BTreeMap<u64, Claim>) -> R) -> R {
         f(&mut self.claims.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

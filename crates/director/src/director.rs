@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use tidegate_core::clock;
 use tidegate_core::director_api::DirectorJobKind;
 use tidegate_core::leases::{Holder, JobRef};
 use tidegate_core::live::Live;
@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api_client::ApiClient;
+use crate::api_calls::ApiCalls;
 use crate::claims::HeldClaims;
 use crate::heartbeat::Assigned;
 use crate::held_leases::{AbandonCause, HeldLeases};
@@ -60,7 +60,7 @@ pub enum LoadTiming {
 /// What a director works with.
 pub struct DirectorDeps {
     /// The API.
-    pub api: ApiClient,
+    pub api: Arc<dyn ApiCalls>,
     /// The queue.
     pub queue: Arc<dyn Queue>,
     /// The models.
@@ -99,7 +99,7 @@ pub struct Director {
 pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) holder: Holder,
-    pub(crate) api: Arc<ApiClient>,
+    pub(crate) api: Arc<dyn ApiCalls>,
     pub(crate) queue: Arc<dyn Queue>,
     pub(crate) models: ModelRegistry,
     live: Option<Arc<dyn Live>>,
@@ -182,7 +182,7 @@ impl Director {
             models,
             live,
         } = deps;
-        let boot = Timestamp::now().as_microsecond();
+        let boot = clock::now().as_microsecond();
         let holder = Holder {
             name: config.name.clone(),
             boot: u64::try_from(boot).unwrap_or_default(),
@@ -190,7 +190,7 @@ impl Director {
         let inner = Inner {
             config,
             holder,
-            api: Arc::new(api),
+            api,
             claims: HeldClaims::new(Arc::clone(&queue)),
             queue,
             offers: ModelOffers::new(models.clone()),
@@ -252,15 +252,18 @@ impl Director {
         };
         let jobs = async {
             tokio::select! {
+                biased;
                 () = inner.failed.cancelled() => return Err(self.abort().await),
                 () = stop.cancelled() => {}
             }
             tokio::select! {
+                biased;
                 () = inner.failed.cancelled() => Err(self.abort().await),
                 all_ended = self.drain(drain_timeout) => Ok(all_ended),
             }
         };
         let result = tokio::select! {
+            biased;
             () = background => unreachable!("the background loops never end"),
             result = jobs => result,
         };

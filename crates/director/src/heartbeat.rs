@@ -108,6 +108,7 @@ impl Inner {
             }
         };
         tokio::select! {
+            biased;
             () = tokio::time::sleep_until(due) => {}
             () = self.heartbeat_now.notified() => {}
             () = schemas_known => {}

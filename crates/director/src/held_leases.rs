@@ -1,6 +1,6 @@
 //! The leases of this director: the jobs that it runs. Heartbeats keep them alive.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tidegate_core::JobKind;
@@ -22,7 +22,7 @@ pub(crate) enum AbandonCause {
 /// The jobs that the director runs.
 #[derive(Default)]
 pub(crate) struct HeldLeases {
-    jobs: Mutex<HashMap<JobRef, LeasedJobState>>,
+    jobs: Mutex<BTreeMap<JobRef, LeasedJobState>>,
 }
 
 /// What is known about one of them.
@@ -47,7 +47,7 @@ impl Abandoned {
 }
 
 impl HeldLeases {
-    fn with<R>(&self, f: impl FnOnce(&mut HashMap<JobRef, LeasedJobState>) -> R) -> R {
+    fn with<R>(&self, f: impl FnOnce(&mut BTreeMap<JobRef, LeasedJobState>) -> R) -> R {
         f(&mut self.jobs.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -12,7 +12,8 @@ use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::store::{FinishOutcome, JobFinish, JobRecords, StoreError};
 use tidegate_service::{InterimMessages, OutputUpload, OutputUploads};
 
-use crate::api_client::{ApiClient, ApiError};
+use crate::api_calls::ApiCalls;
+use crate::api_client::ApiError;
 
 /// How often an interim message is tried. The next one contains everything since.
 const MAX_INTERIM_TRIES: u32 = 3;
@@ -20,7 +21,7 @@ const MAX_INTERIM_TRIES: u32 = 3;
 /// One leased job at the API.
 #[derive(Clone)]
 pub(crate) struct LeasedJobPorts {
-    pub(crate) api: Arc<ApiClient>,
+    pub(crate) api: Arc<dyn ApiCalls>,
     pub(crate) lease: HeldLease,
     pub(crate) token: LeaseToken,
 }

@@ -9,10 +9,10 @@ use tidegate_core::lease::Nonce;
 use tidegate_core::leases::{HeldLease, JobRef};
 use tidegate_core::port::Admitted;
 use tidegate_core::queue::Claim;
+use tidegate_core::random;
 use tidegate_service::{LeasedRun, RunOutcome, ServedVersion};
 use tokio_util::sync::CancellationToken;
 
-use crate::api_link::random_bits;
 use crate::capacity::{ModelCapacity, Place};
 use crate::claims::HeldClaim;
 use crate::director::{DirectorError, Inner};
@@ -82,7 +82,7 @@ impl Inner {
         let call = LeaseCall {
             holder: self.holder.clone(),
             job,
-            nonce: Nonce(random_bits()),
+            nonce: Nonce(random::bits()),
         };
         loop {
             match self.api.lease(&call).await {

@@ -2,11 +2,12 @@
 //!
 //! It takes a message from the queue, leases its job from the API, runs it with the tracker of
 //! `tidegate-service` on an executor of this process, and reports the end to the API; then it acknowledges
-//! the message. It has no store: [`ApiClient`] makes the calls of `tidegate_core::director_api`.
+//! the message. It has no store: [`ApiCalls`] are the calls of `tidegate_core::director_api`.
 //!
 //! [`Director`] owns the loops: `heartbeat` keeps the leases alive and learns of cancels, `version_loop`
 //! takes the messages of one version, `job_run` runs one of them, `claims` keeps the messages.
 
+mod api_calls;
 mod api_client;
 mod api_link;
 mod capacity;
@@ -21,6 +22,7 @@ mod live_events;
 mod offers;
 mod version_loop;
 
+pub use api_calls::ApiCalls;
 pub use api_client::{ApiClient, ApiError, InvalidToken};
 pub use cog_server::CogServer;
 pub use director::{Config, Director, DirectorDeps, DirectorError, LoadTiming, OnIsolated};

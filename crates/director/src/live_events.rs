@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use jiff::Timestamp;
 use tidegate_core::chain;
+use tidegate_core::clock;
 use tidegate_core::director_api::{LeaseToken, PublishCall, PublishReply};
 use tidegate_core::leases::JobRef;
 use tidegate_core::live::{LiveBatch, LiveEvent};
 use tidegate_service::{Job, JobService, StreamBatch, StreamEvent, StreamReader};
 use tokio_util::sync::CancellationToken;
 
-use crate::api_client::ApiClient;
+use crate::api_calls::ApiCalls;
 
 /// How long the first events wait. Most small jobs have ended by then, and need no call.
 const FIRST_DELAY: Duration = Duration::from_millis(10);
@@ -29,7 +29,7 @@ const KEPT_EVENTS: usize = 1024;
 
 /// Publishes the events of one job.
 pub(crate) struct EventPublisher {
-    pub(crate) api: Arc<ApiClient>,
+    pub(crate) api: Arc<dyn ApiCalls>,
     pub(crate) job_ref: JobRef,
     pub(crate) token: LeaseToken,
     pub(crate) attempt: u32,
@@ -160,7 +160,7 @@ fn live_event(event: &StreamEvent, job: &Job) -> Option<LiveEvent> {
             at: job
                 .snapshot_without_output()
                 .started_at
-                .unwrap_or_else(Timestamp::now),
+                .unwrap_or_else(clock::now),
         },
         StreamEvent::Output { chunk, .. } => LiveEvent::Output {
             json: chunk.clone(),

@@ -142,6 +142,9 @@ impl Client {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<WebhookResponse, Error> {
+        if let Some(transport) = &self.config.webhook_transport {
+            return Ok(transport.deliver(url, headers, body).await);
+        }
         self.guard(url)?;
         let client = self
             .webhooks

@@ -17,7 +17,9 @@ mod server_trust;
 mod tests;
 mod upload;
 mod url_check;
+mod webhook_transport;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use allowed_networks::{AllowedNetworks, InvalidNetwork};
@@ -29,6 +31,7 @@ pub use reqwest::header;
 pub use server_trust::{ServerTrust, TrustError};
 pub use url::Url;
 pub use url_check::{InvalidUrl, parse_url};
+pub use webhook_transport::WebhookTransport;
 
 /// Host and port of a URL, without the parts that may contain secrets.
 pub fn host_of(url: &Url) -> String {
@@ -56,6 +59,8 @@ pub struct Config {
     pub download_timeout: Duration,
     /// The longest duration of a webhook request.
     pub webhook_timeout: Duration,
+    /// Delivers webhooks instead of the network, in simulations.
+    pub webhook_transport: Option<Arc<dyn WebhookTransport>>,
     /// The longest duration of an upload, plus one second per MiB.
     pub upload_timeout: Duration,
 }
@@ -84,6 +89,7 @@ impl Default for Config {
             },
             download_timeout: Duration::from_secs(60 * 60),
             webhook_timeout: Duration::from_secs(30),
+            webhook_transport: None,
             upload_timeout: Duration::from_secs(25),
         }
     }

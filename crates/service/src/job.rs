@@ -15,6 +15,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use tidegate_core::clock;
 use tidegate_core::planted;
 use tidegate_core::policy::{InterimOutput, JobPolicies};
 use tidegate_core::record::{Api, JobSummary, Target, WebhookSpec};
@@ -487,6 +488,6 @@ fn join_list(values: &[Bytes]) -> Bytes {
 /// The current time in microseconds, the precision of the store: a job must not change when it is
 /// stored and read again.
 pub(crate) fn now() -> Timestamp {
-    let now = Timestamp::now();
+    let now = clock::now();
     Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
 }

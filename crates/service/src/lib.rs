@@ -20,7 +20,6 @@ mod job_service;
 mod metrics;
 mod models;
 mod open_jobs;
-mod random;
 mod registry;
 mod run;
 mod run_blocking;
@@ -29,6 +28,8 @@ mod stream;
 mod submit;
 mod waiting;
 mod webhook;
+
+use tidegate_core::random;
 
 pub use cluster::{
     CallError, Cluster, ClusterSettings, ClusterUpkeep, DirectorCalls, LeaseTokens, ModelCatalog,

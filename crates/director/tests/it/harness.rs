@@ -109,7 +109,7 @@ impl Harness {
             loading: options.loading,
         };
         let deps = DirectorDeps {
-            api,
+            api: Arc::new(api),
             queue: Arc::clone(&queue),
             models: registry(&model),
             live: None,

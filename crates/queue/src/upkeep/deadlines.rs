@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use tidegate_core::clock;
 use tidegate_core::queue::{Queue, UpkeepHandler};
 
 use super::or_default;
@@ -16,7 +16,7 @@ pub(super) async fn run(queue: &dyn Queue, handler: &dyn UpkeepHandler, interval
         end_overdue(queue, handler).await;
         let next = or_default("next_deadline", queue.next_deadline().await);
         let until_next =
-            next.and_then(|at| Duration::try_from(at.duration_since(Timestamp::now())).ok());
+            next.and_then(|at| Duration::try_from(at.duration_since(clock::now())).ok());
         // An entry that could not be settled is overdue already.
         let pause = until_next.filter(|pause| !pause.is_zero());
         tokio::time::sleep(pause.map_or(interval, |pause| pause.min(interval))).await;

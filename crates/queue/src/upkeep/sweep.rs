@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tidegate_core::queue::{Claim, Disposition, Queue, UpkeepHandler};
+use tidegate_core::random;
 
 use super::{UpkeepConfig, or_default};
 
@@ -52,10 +53,7 @@ async fn recover(
 
 /// The pause, varied randomly by half, so that several processes do not sweep at the same time.
 fn jittered(pause: Duration) -> Duration {
-    let mut random = [0; 4];
-    // Without random bytes, all processes sweep at the same time.
-    getrandom::fill(&mut random).ok();
-    pause.mul_f64(0.5 + f64::from(u32::from_ne_bytes(random)) / f64::from(u32::MAX))
+    pause.mul_f64(0.5 + random::fraction())
 }
 
 #[cfg(test)]

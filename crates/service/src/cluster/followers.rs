@@ -2,7 +2,7 @@
 //! events add to it. While a client waits for a job, one task of this process keeps its handle up to date:
 //! it is woken by the live events, and asks the store at intervals, because wake-ups may be lost.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -245,7 +245,7 @@ impl JobService {
 /// The jobs that clients wait for.
 #[derive(Default)]
 struct FollowedJobs {
-    jobs: HashMap<JobRef, Followed>,
+    jobs: BTreeMap<JobRef, Followed>,
     /// The jobs that must be read and are not being read.
     due: VecDeque<JobRef>,
 }

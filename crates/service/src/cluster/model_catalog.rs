@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use ring::digest;
 use serde::{Deserialize, Serialize};
 use tidegate_core::chain;
+use tidegate_core::clock;
 use tidegate_core::director_api::{ModelRegistration, RefusedModel};
 use tidegate_core::record::Target;
 use tidegate_core::store::{Documents, StoreError};
@@ -61,7 +62,7 @@ impl From<ModelRegistration> for StoredModel {
             description: model.description,
             created_at: model.created_at,
             is_handler: model.is_handler,
-            registered_at: Timestamp::now(),
+            registered_at: clock::now(),
         }
     }
 }

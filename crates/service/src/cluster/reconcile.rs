@@ -1,8 +1,8 @@
 //! Finds jobs that no director runs: their director was lost, or the queue has lost their entry. Every API
 //! process looks for them; the store lets one of them end a job or offer it again.
 
-use jiff::Timestamp;
 use tidegate_core::chain;
+use tidegate_core::clock;
 use tidegate_core::queue::Disposition;
 use tidegate_core::record::JobRecord;
 use tidegate_core::store::StoreError;
@@ -66,7 +66,7 @@ impl ModelRegistry {
         let deadline = record.spec.deadline;
         let terminal = if record.cancel_requested {
             TerminalState::Canceled
-        } else if deadline.is_some_and(|deadline| deadline <= Timestamp::now()) {
+        } else if deadline.is_some_and(|deadline| deadline <= clock::now()) {
             overdue(&record)
         } else if service.may_run_again(&record) {
             return Ok(Disposition::PutBack);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use tidegate_core::clock;
 use tidegate_core::policy::QueueingPolicy;
 use tidegate_core::port::WaitPolicy;
 use tidegate_core::record::{Api, JobRecord, JobSpec, Target, WebhookSpec};
@@ -230,7 +231,7 @@ impl JobService {
 
 /// The time until `at`; zero when it has passed.
 fn until(at: Timestamp) -> Duration {
-    Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default()
+    Duration::try_from(at.duration_since(clock::now())).unwrap_or_default()
 }
 
 /// The URLs of files in an input, by JSON pointer.

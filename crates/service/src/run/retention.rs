@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tidegate_core::chain;
+use tidegate_core::clock;
 use tidegate_core::store::{Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
@@ -39,7 +40,7 @@ impl RetentionSweep {
                 () = tokio::time::sleep(INTERVAL.min(self.after.max(Duration::from_millis(100)))) => {}
                 () = closing.cancelled() => return,
             }
-            let Ok(before) = Timestamp::now().checked_sub(self.after) else {
+            let Ok(before) = clock::now().checked_sub(self.after) else {
                 continue;
             };
             if let Err(error) = self.remove_all(before).await {

@@ -588,6 +588,10 @@ async fn cancelled(token: Option<CancellationToken>) {
 }
 
 async fn remove_scratch(directory: PathBuf) {
+    // An executor without files has no directory.
+    if directory.as_os_str().is_empty() {
+        return;
+    }
     if let Err(error) = tokio::fs::remove_dir_all(&directory).await
         && error.kind() != std::io::ErrorKind::NotFound
     {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use jiff::Timestamp;
+use tidegate_core::clock;
 use tidegate_core::outbox::{MessageClaim, OutboxMessage};
 use tidegate_net::host_of;
 
@@ -22,7 +22,7 @@ pub(crate) struct MessageFactory {
 impl MessageFactory {
     /// A message about a job.
     pub(crate) fn message(&self, webhook: &Webhook, job: &Job, body: Bytes) -> OutboxMessage {
-        let now = Timestamp::now();
+        let now = clock::now();
         OutboxMessage {
             id: message_id(),
             account: job.account().clone(),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use tidegate_core::clock;
 use tidegate_core::leases::JobRef;
 use tidegate_core::outbox::{MessageClaim, MessageLimits, OutboxMessage, SendOutcome, Settlement};
 use tidegate_core::policy::UpdatePolicy;
@@ -119,7 +120,7 @@ impl Outbox {
         message.account.clone_from(&job.account);
         message.job.clone_from(&job.id);
         message.attempts = 0;
-        message.created_at = Timestamp::now();
+        message.created_at = clock::now();
         message.retry_until = message.created_at.checked_add(self.retry_for).ok();
         message.claim = Some(self.claim.clone());
     }
@@ -331,12 +332,12 @@ impl Outbox {
 
 fn settled(given_up: Option<&str>) -> SendOutcome {
     SendOutcome::Settled(Settlement {
-        at: Timestamp::now(),
+        at: clock::now(),
         given_up: given_up.map(str::to_owned),
     })
 }
 
 /// The time until `at`; zero when it has passed.
 fn until(at: Timestamp) -> Duration {
-    Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default()
+    Duration::try_from(at.duration_since(clock::now())).unwrap_or_default()
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use tidegate_core::clock;
 use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::{Account, JobId, chain};
 use tidegate_net::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -149,7 +150,7 @@ impl OutgoingMessage {
 
     /// Makes one attempt and adds it to the delivery log.
     pub(super) async fn send(&self) -> SendVerdict {
-        let (at, started) = (Timestamp::now(), Instant::now());
+        let (at, started) = (clock::now(), Instant::now());
         let sent = self
             .deps
             .net
@@ -189,7 +190,7 @@ impl OutgoingMessage {
 
     /// Adds the time of the next attempt to the delivery log.
     pub(super) fn set_next_attempt(&self, pause: Duration) {
-        let at = Timestamp::now().checked_add(pause).ok();
+        let at = clock::now().checked_add(pause).ok();
         self.change(|record| {
             record.state = DeliveryState::Retrying;
             record.next_attempt_at = at;
@@ -255,7 +256,7 @@ fn delivery_record(
         model: model.to_owned(),
         event,
         host: host_of(&webhook.url),
-        created_at: Timestamp::now(),
+        created_at: clock::now(),
         state: DeliveryState::Sending,
         given_up: None,
         earlier_attempts: 0,

@@ -195,6 +195,7 @@ impl SenderTask {
         let mut newest = None;
         loop {
             tokio::select! {
+                biased;
                 message = self.messages.recv() => match message {
                     Some(end @ SenderMessage::Completed(_)) => return Some(end),
                     Some(interim @ SenderMessage::Interim(..)) => newest = Some(interim),
@@ -220,6 +221,7 @@ impl SenderTask {
         if let InterimTarget::Relay(messages, interim) = &self.target {
             let message = messages.message(&self.webhook, &self.job, body);
             return tokio::select! {
+                biased;
                 is_wanted = interim.put(message) => match is_wanted {
                     true => ControlFlow::Continue(()),
                     false => ControlFlow::Break(()),

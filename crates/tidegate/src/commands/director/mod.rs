@@ -11,7 +11,9 @@ use anyhow::Context;
 use jiff::Timestamp;
 use rustix::process::DumpableBehavior;
 use tidegate_core::director_api::DirectorJobKind;
-use tidegate_director::{ApiClient, Config, Director, DirectorDeps, LoadTiming, OnIsolated};
+use tidegate_director::{
+    ApiCalls, ApiClient, Config, Director, DirectorDeps, LoadTiming, OnIsolated,
+};
 use tidegate_net::{Client, Config as NetConfig};
 use tidegate_queue::redis::RedisQueueConfig;
 use tokio_util::sync::CancellationToken;
@@ -84,7 +86,7 @@ pub(crate) async fn director(
     };
     tracing::info!(name = config.name, api = api.hosts(), "starting director");
     let deps = DirectorDeps {
-        api,
+        api: Arc::new(api),
         queue,
         models: models.clone(),
         live: Some(Arc::new(cluster_backends::open_live(redis)?)),
