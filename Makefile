@@ -22,7 +22,7 @@ BUILD := cargo build --locked --workspace --exclude tidegate-floor --lib --bins 
 FUZZ_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),600)
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test test-rust test-python test-product check fmt fuzz torture bench bench-queue bench-scaling bench-runpod wheel snap clean
+.PHONY: help run cluster test test-rust test-python test-product check fmt fuzz torture bench bench-queue bench-cluster bench-scaling bench-runpod wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,11 @@ bench-queue: $(VENV)/installed ## Compare the durable queue with Celery and Redi
 	scripts/apt.sh redis-server
 	bench/setup.sh
 	.venv-bench/bin/python bench/queue/run.py --tidegate-bin $(VENV)/bin/tidegate --python $(VENV)/bin/python
+
+bench-cluster: $(VENV)/installed ## Compare a cluster with Celery and bare Redis Streams in one run
+	scripts/apt.sh redis-server postgresql
+	bench/setup.sh
+	.venv-bench/bin/python bench/cluster/run.py --tidegate-bin $(VENV)/bin/tidegate --python $(VENV)/bin/python --waiting 1000 1000000 --memory-jobs 200000
 
 bench-scaling: $(VENV)/installed ## Measure how the cost grows with values, waiting jobs and restarts
 	$(VENV)/bin/python bench/scaling/run.py --tidegate-bin $(VENV)/bin/tidegate --python $(VENV)/bin/python

@@ -17,93 +17,19 @@ import argparse
 import asyncio
 import contextlib
 import functools
-import json
 import os
 import shutil
-import socket
-import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
-FEEDERS = 4
-# Makes a submitter for one thread: it takes a job's number and how long the job sleeps.
-Connect = Callable[[], Callable[[int, float], None]]
+sys.path.insert(0, str(HERE.parent))
 
-
-class Journal:
-    """The file in which jobs note their begin."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.touch()
-        self.file = path.open()
-        self.known: dict[int, float] = {}
-        self.rest = ""
-
-    def begins(self) -> dict[int, float]:
-        """When each job began, by its number. Only new lines are read, so that measuring costs little."""
-        *lines, self.rest = (self.rest + self.file.read()).split("\n")
-        rows = (line.split() for line in lines)
-        self.known.update((int(number), float(at)) for number, at in rows)
-        return self.known
-
-    def wait(self, last: int, count: int) -> dict[int, float]:
-        """Wait until the jobs up to `last` have begun; the last `count` of them."""
-        until = time.monotonic() + 120
-        while len(begins := self.begins()) < last:
-            assert time.monotonic() < until, f"{len(begins)} of {last} jobs began"
-            time.sleep(0.005)
-        return {number: at for number, at in begins.items() if number >= last - count}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def quietly(
-    argv: list[str], cwd: Path | None = None, env: dict[str, str] | None = None
-) -> subprocess.Popen[bytes]:
-    """Start a program and discard its output."""
-    nowhere = subprocess.DEVNULL
-    return subprocess.Popen(argv, cwd=cwd, env=env, stdout=nowhere, stderr=nowhere)
-
-
-class Api(NamedTuple):
-    """How one of tidegate's APIs takes a job that is done later."""
-
-    path: str
-    header: str
-    status: int
-
-
-REPLICATE = Api("/v1/models/local/{model}/predictions", "", 201)
-COG = Api("/predictions", "prefer: respond-async\r\n", 202)
-
-
-class Wire:
-    """One connection on which jobs are submitted."""
-
-    def __init__(self, port: int, api: Api, model: str) -> None:
-        self._first = f"POST {api.path.format(model=model)} HTTP/1.1\r\n{api.header}"
-        self._accepted = f"HTTP/1.1 {api.status} ".encode()
-        self._socket = socket.create_connection(("127.0.0.1", port))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def submit(self, number: int, seconds: float) -> None:
-        body = json.dumps({"input": {"number": number, "seconds": seconds}}).encode()
-        rest = f"host: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-        self._socket.sendall((self._first + rest).encode() + body)
-        answer = self._socket.recv(4096)
-        assert answer.startswith(self._accepted), answer
+from tidebench.celery_peer import celery, free_port, quietly
+from tidebench.job_load import COG, REPLICATE, Api, Connect, Journal, Wire, alone, drain, feed
 
 
 @contextlib.contextmanager
@@ -140,81 +66,6 @@ def tidegate(
     finally:
         server.terminate()
         server.wait()
-
-
-@contextlib.contextmanager
-def celery(folder: Path) -> Iterator[tuple[Journal, Connect]]:
-    """Start Redis and two worker processes of Celery."""
-    journal, port = Journal(folder / "celery.journal"), free_port()
-    os.environ |= {"JOURNAL": str(journal.path), "BROKER": f"redis://127.0.0.1:{port}/0"}
-    redis = quietly(["redis-server", "--port", str(port), "--dir", str(folder)])
-    argv = [
-        sys.executable,
-        "-m",
-        "celery",
-        "-A",
-        "tasks",
-        "worker",
-        "--concurrency",
-        "2",
-        "--loglevel",
-        "error",
-    ]
-    worker = quietly(argv, cwd=HERE)
-    try:
-        sys.path.insert(0, str(HERE))
-        import tasks  # type: ignore[import-not-found]
-
-        tasks.note.delay(0)
-        journal.wait(1, 1)
-        yield journal, lambda: tasks.note.delay
-    finally:
-        worker.terminate()
-        worker.wait()
-        redis.terminate()
-        redis.wait()
-
-
-def submit_all(connect: Connect, numbers: range, seconds: float) -> None:
-    """Submit these jobs from several threads."""
-
-    def one(thread: int) -> None:
-        submit = connect()
-        for number in numbers[thread::FEEDERS]:
-            submit(number, seconds)
-
-    threads = [threading.Thread(target=one, args=(thread,)) for thread in range(FEEDERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def feed(journal: Journal, connect: Connect, jobs: int, seconds: float) -> float:
-    """Submit jobs; how many began per second meanwhile."""
-    known, began = len(journal.begins()), time.monotonic()
-    submit_all(connect, range(known, known + jobs), seconds)
-    return jobs / (max(journal.wait(known + jobs, jobs).values()) - began)
-
-
-def drain(journal: Journal, connect: Connect, jobs: int, seconds: float) -> float:
-    """Submit jobs, and when all are in the queue see how many begin per second."""
-    known = len(journal.begins())
-    submit_all(connect, range(known, known + jobs), seconds)
-    fed = time.monotonic()
-    begins = sorted(at for at in journal.wait(known + jobs, jobs).values() if at > fed)
-    return (len(begins) - 1) / (begins[-1] - begins[0])
-
-
-def alone(journal: Journal, connect: Connect, jobs: int) -> float:
-    """Submit one job after the other; the median time until it began, in milliseconds."""
-    submit, waits = connect(), []
-    for number in range(known := len(journal.begins()), known + jobs):
-        asked = time.monotonic()
-        submit(number, 0.0)
-        waits.append(journal.wait(number + 1, 1)[number] - asked)
-        time.sleep(0.005)
-    return statistics.median(waits) * 1000
 
 
 def bare_loop(rounds: int, seconds: float) -> float:
@@ -257,8 +108,9 @@ def main() -> None:
             theirs = feed(journal, connect, options.jobs // 2, 0.0), alone(journal, connect, 200)
     print(f"{'':28}{'tidegate':>10}{'celery':>10}{'ratio':>8}")
     for ours, api in ((queued, ""), (at_model, ", Cog's API")):
+        ms, their_ms = ours[1].submitted, theirs[1].submitted
         print(f"{'no-op jobs/s' + api:28}{ours[0]:10,.0f}{theirs[0]:10,.0f}{ours[0] / theirs[0]:8.1f}")
-        print(f"{'one job, ms' + api:28}{ours[1]:10.2f}{theirs[1]:10.2f}{ours[1] / theirs[1]:8.2f}")
+        print(f"{'one job, ms' + api:28}{ms:10.2f}{their_ms:10.2f}{ms / their_ms:8.2f}")
     print(f"{'10 ms at 8 slots, of ideal':28}{ideal_sync:10.2f}")
     print(f"{'  the same with asyncio':28}{ideal_async:10.2f}")
     print(f"{'  asyncio alone':28}{loop:10.2f}")

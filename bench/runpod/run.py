@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "runpod" / "worker"))
 
-from job_server import JobServer  # noqa: E402
+from job_server import JobServer
 
 HANDLERS = HERE / "handlers"
 PATIENCE = 120.0
