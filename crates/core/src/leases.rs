@@ -165,7 +165,12 @@ pub trait Leases: Send + Sync {
     /// Records that the queue has lost its entries: no open job is known to be in it.
     async fn mark_all_unqueued(&self) -> Result<(), StoreError>;
 
-    /// Open jobs without a live lease that are not known to be in the queue and were accepted or released
-    /// at least `age` ago, oldest first, at most `limit`.
-    async fn unqueued(&self, age: Duration, limit: usize) -> Result<Vec<JobRecord>, StoreError>;
+    /// Open jobs without a live lease that are not known to be in the queue and were accepted, released or
+    /// returned by this method at least `age` ago, oldest first, at most `limit`. So of several processes
+    /// one puts a job into the queue again.
+    async fn claim_unqueued(
+        &self,
+        age: Duration,
+        limit: usize,
+    ) -> Result<Vec<JobRecord>, StoreError>;
 }

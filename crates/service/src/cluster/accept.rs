@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::JobKind;
 use tidegate_core::leases::JobRef;
 use tidegate_core::queue::{EntryDetails, Priority, PutBackResult, QueueEntry, QueueName};
 use tidegate_core::record::{JobSpec, Target};
-use tidegate_core::{JobKind, chain};
 
 use super::{Cluster, queue_of};
 use crate::job::Job;
@@ -43,7 +43,9 @@ impl JobService {
             details: Some(self.entry_details(cluster, job.kind(), job.target())),
         };
         let queue = queue_of(job.kind(), job.target());
-        self.offer_to_directors(cluster, &queue, &key, entry).await;
+        if self.push_to_queue(&queue, entry).await {
+            cluster.queued_marks.add(key);
+        }
         if prepared.response_mode != ResponseMode::Async {
             self.cancel_when_abandoned(&followed);
         }
@@ -73,26 +75,26 @@ impl JobService {
         });
     }
 
-    /// Lets a job whose director was lost wait again.
-    pub(crate) async fn requeue_lost(&self, cluster: &Cluster, spec: &JobSpec) {
+    /// Lets a job whose director was lost wait again; returns whether it is in the queue.
+    pub(crate) async fn requeue_lost(&self, cluster: &Cluster, spec: &JobSpec) -> bool {
         let name = queue_of(spec.kind, &spec.target);
         let queue = &self.shared().deps.queue;
         match queue.put_back_job(&name, &spec.account, &spec.id).await {
-            Ok(PutBackResult::Waiting) => self.mark_queued(cluster, spec.into()),
+            Ok(PutBackResult::Waiting) => true,
             Ok(PutBackResult::PutBack) => {
                 tracing::warn!(job = %spec.id, "the director of a job was lost, the job runs again");
-                self.mark_queued(cluster, spec.into());
+                true
             }
             Ok(PutBackResult::NoEntry) => self.queue_again(cluster, spec).await,
             Err(error) => {
                 tracing::warn!(job = %spec.id, %error, "failed to queue lost job again, retrying later");
+                false
             }
         }
     }
 
-    /// Queues the job of a record again.
-    pub(crate) async fn queue_again(&self, cluster: &Cluster, spec: &JobSpec) {
-        let key = JobRef::from(spec);
+    /// Queues the job of a record again; returns whether it is in the queue.
+    pub(crate) async fn queue_again(&self, cluster: &Cluster, spec: &JobSpec) -> bool {
         let entry = QueueEntry {
             account: spec.account.clone(),
             id: spec.id.clone(),
@@ -101,7 +103,7 @@ impl JobService {
             details: Some(self.entry_details(cluster, spec.kind, &spec.target)),
         };
         let queue = queue_of(spec.kind, &spec.target);
-        self.offer_to_directors(cluster, &queue, &key, entry).await;
+        self.push_to_queue(&queue, entry).await
     }
 
     fn entry_details(
@@ -118,39 +120,21 @@ impl JobService {
         })
     }
 
-    /// Adds the entry of a job to its queue. If that fails, the next reconciliation does it: the store has
-    /// the job.
-    async fn offer_to_directors(
-        &self,
-        cluster: &Cluster,
-        name: &QueueName,
-        key: &JobRef,
-        entry: QueueEntry,
-    ) {
+    /// Adds the entry of a job to its queue; returns whether that succeeded. If not, the next reconciliation
+    /// does it: the store has the job.
+    async fn push_to_queue(&self, name: &QueueName, entry: QueueEntry) -> bool {
+        let id = entry.id.clone();
         // A client waits for this, and the reconciliation can do it as well.
         let push = self.shared().deps.queue.push(name, entry);
         match tokio::time::timeout(PUSH_TIMEOUT, push).await {
-            Ok(Ok(_)) => {}
+            Ok(Ok(_)) => return true,
             Ok(Err(error)) => {
-                tracing::warn!(job = %key.id, %error, "failed to queue recorded job, retrying later");
-                return;
+                tracing::warn!(job = %id, %error, "failed to queue recorded job, retrying later");
             }
             Err(_) => {
-                tracing::warn!(job = %key.id, timeout = ?PUSH_TIMEOUT, "the queue does not answer, retrying later");
-                return;
+                tracing::warn!(job = %id, timeout = ?PUSH_TIMEOUT, "the queue does not answer, retrying later");
             }
         }
-        self.mark_queued(cluster, key.clone());
-    }
-
-    /// Records that a job is in the queue. The client does not wait for it: a job that is not marked is
-    /// merely pushed twice.
-    fn mark_queued(&self, cluster: &Cluster, job: JobRef) {
-        let leases = Arc::clone(&cluster.leases);
-        self.model.tasks.spawn(async move {
-            if let Err(error) = leases.mark_queued(std::slice::from_ref(&job)).await {
-                tracing::debug!(job = %job.id, error = %chain(&error), "failed to mark job as queued");
-            }
-        });
+        false
     }
 }

@@ -10,6 +10,7 @@ mod director_calls;
 pub(crate) mod followers;
 mod lease_tokens;
 mod model_catalog;
+mod queued_marks;
 mod reconcile;
 mod registered_model;
 mod upkeep_handler;
@@ -26,6 +27,7 @@ use tidegate_core::record::Target;
 pub use director_calls::{CallError, DirectorCalls};
 pub use lease_tokens::LeaseTokens;
 pub use model_catalog::ModelCatalog;
+pub use queued_marks::QueuedMarks;
 pub use upkeep_handler::ClusterUpkeep;
 
 /// What the processes of a cluster share besides store and queue.
@@ -39,6 +41,8 @@ pub struct Cluster {
     pub publish_url: Arc<str>,
     /// Signs the tokens of leases.
     pub tokens: LeaseTokens,
+    /// Jobs that this process has put into the queue.
+    pub queued_marks: QueuedMarks,
     /// The intervals.
     pub settings: ClusterSettings,
 }

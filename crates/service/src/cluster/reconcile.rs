@@ -1,8 +1,10 @@
 //! Finds jobs that no director runs: their director was lost, or the queue has lost their entry. Every API
 //! process looks for them; the store lets one of them end a job or offer it again.
 
+use futures_util::{StreamExt, future, stream};
 use tidegate_core::chain;
 use tidegate_core::clock;
+use tidegate_core::leases::JobRef;
 use tidegate_core::queue::Disposition;
 use tidegate_core::record::JobRecord;
 use tidegate_core::store::StoreError;
@@ -15,6 +17,9 @@ use crate::snapshot::TerminalState;
 /// How many jobs are handled in one round.
 const BATCH: usize = 500;
 
+/// How many jobs are put into the queue at the same time.
+const PUSHES: usize = 32;
+
 /// Why a job failed whose director was lost.
 const LOST: &str =
     "the director that ran the job was lost, and the job does not run again (--on-lost)";
@@ -24,36 +29,68 @@ impl ModelRegistry {
     pub async fn reconcile(&self, cluster: &Cluster) {
         loop {
             tokio::time::sleep(cluster.settings.reconcile_interval).await;
-            if let Err(error) = self.reconcile_once(cluster).await {
+            if let Err(error) = self.rerun_lost(cluster).await {
                 tracing::warn!(error = %chain(&error), "failed to look for lost jobs, retrying");
+            }
+            if let Err(error) = self.queue_unqueued(cluster).await {
+                tracing::warn!(error = %chain(&error), "failed to look for jobs outside the queue, retrying");
             }
         }
     }
 
-    async fn reconcile_once(&self, cluster: &Cluster) -> Result<(), StoreError> {
-        let settings = cluster.settings;
-        for record in cluster.leases.expired(settings.lease, BATCH).await? {
+    async fn rerun_lost(&self, cluster: &Cluster) -> Result<(), StoreError> {
+        for record in cluster
+            .leases
+            .expired(cluster.settings.lease, BATCH)
+            .await?
+        {
             let spec = record.spec.clone();
             if self.rerun_or_end_lost(cluster, record).await? == Disposition::PutBack {
                 let service = self.service_or_lookup(&spec.target);
-                service.requeue_lost(cluster, &spec).await;
-            }
-        }
-        let unqueued = cluster
-            .leases
-            .unqueued(settings.reconcile_interval, BATCH)
-            .await?;
-        for record in unqueued {
-            tracing::debug!(job = %record.spec.id, "queueing recorded job again");
-            let service = self.service_or_lookup(&record.spec.target);
-            // A lost director may still have the message of a job that was started before.
-            if record.attempt > 0 {
-                service.requeue_lost(cluster, &record.spec).await;
-            } else {
-                service.queue_again(cluster, &record.spec).await;
+                if service.requeue_lost(cluster, &spec).await {
+                    cluster.leases.mark_queued(&[JobRef::from(&spec)]).await?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Puts recorded jobs into the queue that are not in it. After the loss of a Redis server these are all
+    /// waiting jobs, so this goes on until none is left.
+    async fn queue_unqueued(&self, cluster: &Cluster) -> Result<(), StoreError> {
+        let age = cluster.settings.reconcile_interval;
+        loop {
+            let records = cluster.leases.claim_unqueued(age, BATCH).await?;
+            let count = records.len();
+            // The pushes of a stream begin in order, so jobs of an account stay in order.
+            let queued: Vec<JobRef> = stream::iter(records)
+                .map(|record| self.queue_record(cluster, record))
+                .buffered(PUSHES)
+                .filter_map(future::ready)
+                .collect()
+                .await;
+            // What could not be pushed now is found again after `age`.
+            if queued.is_empty() {
+                return Ok(());
+            }
+            cluster.leases.mark_queued(&queued).await?;
+            if count < BATCH {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Puts a recorded job into the queue; returns it if that succeeded.
+    async fn queue_record(&self, cluster: &Cluster, record: JobRecord) -> Option<JobRef> {
+        tracing::debug!(job = %record.spec.id, "queueing recorded job again");
+        let service = self.service_or_lookup(&record.spec.target);
+        // A lost director may still have the message of a job that was started before.
+        let is_queued = if record.attempt > 0 {
+            service.requeue_lost(cluster, &record.spec).await
+        } else {
+            service.queue_again(cluster, &record.spec).await
+        };
+        is_queued.then(|| JobRef::from(&record.spec))
     }
 
     /// Decides about a job that no director has: it runs again, or is ended.

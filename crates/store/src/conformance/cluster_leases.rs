@@ -1,7 +1,7 @@
 //! Leases of a cluster: directors hold leases as long as they live.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tidegate_core::lease::{Fence, Nonce};
@@ -89,7 +89,7 @@ async fn expired(store: &dyn LeasingStore) -> Vec<String> {
 
 /// The names of the jobs that are not in the queue.
 async fn unqueued(store: &dyn LeasingStore) -> Vec<String> {
-    let records = store.unqueued(NO_TIME, 100).await.unwrap();
+    let records = store.claim_unqueued(NO_TIME, 100).await.unwrap();
     records.iter().map(|job| job.spec.id.to_string()).collect()
 }
 
@@ -379,10 +379,10 @@ pub async fn unqueued_jobs_are_found(store: Arc<dyn LeasingStore>) {
     assert!(ends(&*store, finish("over", 0, 1)).await);
     let lease = granted(&*store, request("leased", "one", 1)).await;
     assert_eq!(unqueued(&*store).await, ["c", "a", "b"]);
-    let some = store.unqueued(NO_TIME, 2).await.unwrap();
+    let some = store.claim_unqueued(NO_TIME, 2).await.unwrap();
     assert_eq!(names(&some), ["c", "a"]);
     assert!(
-        store.unqueued(LONG, 10).await.unwrap().is_empty(),
+        store.claim_unqueued(LONG, 10).await.unwrap().is_empty(),
         "too young"
     );
 
@@ -398,6 +398,23 @@ pub async fn unqueued_jobs_are_found(store: Arc<dyn LeasingStore>) {
     assert!(unqueued(&*store).await.is_empty());
     store.mark_all_unqueued().await.unwrap();
     assert_eq!(unqueued(&*store).await, ["c", "a", "b", "leased"]);
+}
+
+/// Of several processes one queues a job again, and another one later if that did not succeed.
+pub async fn an_unqueued_job_is_claimed_once(store: Arc<dyn LeasingStore>) {
+    const AGE: Duration = Duration::from_secs(1);
+    store.insert(spec("a")).await.unwrap();
+    for _ in 0..2 {
+        let claimed_at = loop {
+            let now = Instant::now();
+            if !store.claim_unqueued(AGE, 10).await.unwrap().is_empty() {
+                break now;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        let second = store.claim_unqueued(AGE, 10).await.unwrap();
+        assert!(second.is_empty() || claimed_at.elapsed() >= AGE);
+    }
 }
 
 /// The ids of the messages that are taken now.

@@ -131,6 +131,7 @@ macro_rules! conformance {
             a_heartbeat_reports_cancels_and_lost_leases,
             a_retired_director_has_no_leases,
             unqueued_jobs_are_found,
+            an_unqueued_job_is_claimed_once,
             an_interim_message_is_replaced,
             no_interim_message_is_sent_after_the_final_one,
             an_outdated_lease_stores_no_message,

@@ -114,16 +114,7 @@ impl Leases for PostgresStore {
                 })
             })
             .await?;
-        if numbers.is_empty() {
-            return Ok(Vec::new());
-        }
-        let found = self
-            .connections
-            .read(numbers, |client, numbers| {
-                Box::pin(reconcile::open_records(client, numbers))
-            })
-            .await?;
-        Ok(records(found))
+        self.open_records(numbers).await
     }
 
     async fn mark_queued(&self, jobs: &[JobRef]) -> Result<(), StoreError> {
@@ -150,18 +141,35 @@ impl Leases for PostgresStore {
         Ok(())
     }
 
-    async fn unqueued(&self, age: Duration, limit: usize) -> Result<Vec<JobRecord>, StoreError> {
-        let found = self
+    async fn claim_unqueued(
+        &self,
+        age: Duration,
+        limit: usize,
+    ) -> Result<Vec<JobRecord>, StoreError> {
+        let numbers = self
             .connections
-            .read((age, limit), |client, (age, limit)| {
-                Box::pin(reconcile::unqueued(client, *age, *limit))
+            .change((age, limit), |client, (age, limit)| {
+                Box::pin(reconcile::claim_unqueued(client, *age, *limit))
             })
             .await?;
-        Ok(records(found))
+        self.open_records(numbers).await
     }
 }
 
 impl PostgresStore {
+    async fn open_records(&self, numbers: Vec<i64>) -> Result<Vec<JobRecord>, StoreError> {
+        if numbers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = self
+            .connections
+            .read(numbers, |client, numbers| {
+                Box::pin(reconcile::open_records(client, numbers))
+            })
+            .await?;
+        Ok(records(found))
+    }
+
     async fn decide(&self, mut query: LeaseQuery) -> Result<AcquireDecision, StoreError> {
         let mut retry = self.connections.retry();
         loop {

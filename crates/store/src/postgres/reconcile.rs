@@ -102,27 +102,35 @@ pub(super) async fn mark_unqueued_after(
     Ok(row.map(|row| row.try_get(0)).transpose()?.flatten())
 }
 
-/// Open jobs without a live lease that are not known to be in the queue.
-pub(super) async fn unqueued(
+/// Chooses open jobs without a live lease that are not known to be in the queue; returns their numbers. They
+/// are not chosen again within `age`, by any process.
+pub(super) async fn claim_unqueued(
     client: &Client,
     age: Duration,
     limit: usize,
-) -> Result<Vec<NumberedRecord>, PgError> {
-    const UNQUEUED: &str = concat!(
-        record_of!(
-            "tidegate.jobs j",
-            "WHERE j.completed_at IS NULL AND NOT j.queued AND j.waiting_since <= "
-        ),
+) -> Result<Vec<i64>, PgError> {
+    const CLAIM: &str = concat!(
+        "WITH chosen AS MATERIALIZED (
+             SELECT j.number FROM tidegate.jobs j
+             WHERE j.completed_at IS NULL AND NOT j.queued AND j.waiting_since <= ",
         now!(),
         " - $1 AND NOT ",
         is_live!(),
-        " ORDER BY j.number LIMIT $2"
+        " ORDER BY j.number LIMIT $2 FOR UPDATE OF j SKIP LOCKED)
+         UPDATE tidegate.jobs j SET waiting_since = ",
+        now!(),
+        " FROM chosen WHERE j.number = chosen.number RETURNING j.number"
     );
+    // If the claim is lost, the job is put into the queue a second time.
+    do_not_sync(client).await?;
     let found = rows(
         client,
-        UNQUEUED,
+        CLAIM,
         &[bigint(&micros(age)), bigint(&count(limit))],
     )
     .await?;
-    found.iter().map(records::record).collect()
+    Ok(found
+        .iter()
+        .map(|row| row.try_get(0))
+        .collect::<Result<_, _>>()?)
 }

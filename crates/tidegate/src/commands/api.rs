@@ -15,7 +15,8 @@ use tidegate_net::{Client, Config as NetConfig, Url};
 use tidegate_runtime::Scratch;
 use tidegate_service::{
     Cluster, ClusterSettings, ClusterUpkeep, Config, Deps, DirectorCalls, Files, JobService,
-    JobSettings, LeaseTokens, ModelCatalog, ModelRegistry, NoExecutor, OnLost, free_space,
+    JobSettings, LeaseTokens, ModelCatalog, ModelRegistry, NoExecutor, OnLost, QueuedMarks,
+    free_space,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -53,6 +54,7 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         )
         .into(),
         tokens: LeaseTokens::new(&token),
+        queued_marks: QueuedMarks::default(),
         settings: ClusterSettings {
             lease: args.cluster.lease,
             heartbeat_interval: args.cluster.heartbeat_interval,
@@ -99,7 +101,11 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         Some(backends.store.meter()),
     );
     let background = Box::pin(async {
-        tokio::join!(catalog.run(), models.reconcile(&cluster));
+        tokio::join!(
+            catalog.run(),
+            models.reconcile(&cluster),
+            cluster.queued_marks.run(&*cluster.leases),
+        );
     });
     let cause = server.until_shutdown(background, &shutdown_requested).await;
     let forced = server
