@@ -170,6 +170,15 @@ def test_the_retry_period_is_configurable(start_server, receiver):
     assert "next_attempt_at" not in message
 
 
+def test_the_time_of_an_attempt_is_configurable(start_server, receiver):
+    server, hook = start_server("echo", "--webhook-timeout", "300ms"), receiver.path()
+    hold = threading.Event()
+    server.predict(webhook=receiver.plan(hook, hold=hold), webhook_events_filter=["completed"])
+    first, second = receiver.wait(hook, 2)[:2]
+    hold.set()
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+
+
 def test_a_webhook_is_retried_until_the_receiver_recovers(shared_server, receiver):
     server, hook = shared_server("echo"), receiver.path()
     url = receiver.plan(hook, 500)

@@ -80,6 +80,7 @@ pub(crate) struct OutboundConfig {
     pub(crate) upload_url: Option<String>,
     pub(crate) webhook_secrets: WebhookSecrets,
     pub(crate) webhook_retry_for: Duration,
+    pub(crate) webhook_timeout: Duration,
     /// Renders the webhooks of Replicate's API.
     pub(crate) renderer: PredictionRenderer,
 }
@@ -88,7 +89,11 @@ impl OutboundConfig {
     /// For commands whose user gives the addresses: all networks are allowed, and there are no
     /// webhooks.
     pub(crate) fn unrestricted() -> Self {
-        let max_file = NetConfig::default().max_file;
+        let NetConfig {
+            max_file,
+            webhook_timeout,
+            ..
+        } = NetConfig::default();
         let renderer = PredictionRenderer::new(&[], RenderAborted::AsIs);
         Self {
             networks: AllowedNetworks::all(),
@@ -96,6 +101,7 @@ impl OutboundConfig {
             upload_url: None,
             webhook_secrets: WebhookSecrets::default(),
             webhook_retry_for: Duration::ZERO,
+            webhook_timeout,
             renderer,
         }
     }
@@ -253,6 +259,7 @@ impl ModelFactory {
             download_user_agent: env.user_agent.clone(),
             networks: config.outbound.networks.clone(),
             max_file: config.outbound.max_file,
+            webhook_timeout: config.outbound.webhook_timeout,
             ..NetConfig::default()
         }));
         let upload_url = config

@@ -32,8 +32,8 @@ const IN_FLIGHT: MessageLimits = MessageLimits {
     messages: 2048,
     bytes: 256 * 1024 * 1024,
 };
-/// A claim lasts one attempt and this time.
-const CLAIM_MARGIN: Duration = Duration::from_secs(30);
+/// A claim lasts as long as this many attempts: one, and the time to record its result.
+const CLAIM_ATTEMPTS: u32 = 2;
 /// The pause after the store rejected the result of an attempt.
 const RECORD_PAUSE: Duration = Duration::from_secs(1);
 /// Why a message is given up at the end of its window.
@@ -77,11 +77,12 @@ impl Outbox {
         attempt_timeout: Duration,
         retry_for: Duration,
     ) -> Self {
+        let lasts = attempt_timeout * CLAIM_ATTEMPTS;
         Self {
             store,
             claim: MessageClaim {
                 holder: JobId::from_random(random::bits()).to_string(),
-                lasts: attempt_timeout + CLAIM_MARGIN,
+                lasts,
             },
             retry_for,
             in_flight: Arc::new(InFlight::new(IN_FLIGHT)),

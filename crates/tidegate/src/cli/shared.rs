@@ -61,6 +61,10 @@ pub(crate) struct WebhookArgs {
     /// Retry the final webhook of a job for this long
     #[arg(long, env = "TIDEGATE_WEBHOOK_RETRY_FOR", value_name = "DURATION", default_value = "24h", value_parser = units::duration)]
     pub(crate) webhook_retry_for: Duration,
+    /// Time of one attempt to send a webhook. After twice this time, another process sends the webhooks of
+    /// one that was killed
+    #[arg(long, env = "TIDEGATE_WEBHOOK_TIMEOUT", value_name = "DURATION", default_value = "30s", value_parser = units::positive_duration)]
+    pub(crate) webhook_timeout: Duration,
     /// Private networks that webhooks and downloads of inputs may reach: networks or addresses such
     /// as `10.0.0.0/8,192.168.1.20`, or `all` [default: none, only public addresses]
     #[arg(long, env = "TIDEGATE_ALLOW_PRIVATE_NETWORKS", value_name = "LIST", default_value = "", hide_default_value = true, value_parser = AllowedNetworks::parse)]

@@ -185,6 +185,7 @@ fn lookup_service(
     let scratch = Scratch::new(None).context(SCRATCH_FAILED)?;
     let net = Arc::new(Client::new(NetConfig {
         networks: args.webhook.allow_private_networks.clone(),
+        webhook_timeout: args.webhook.webhook_timeout,
         ..NetConfig::default()
     }));
     let scratch_root = scratch.path().to_owned();

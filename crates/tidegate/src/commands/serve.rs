@@ -353,6 +353,7 @@ fn model_config(
             upload_url: args.upload.upload_url.clone(),
             webhook_secrets,
             webhook_retry_for: args.webhook.webhook_retry_for,
+            webhook_timeout: args.webhook.webhook_timeout,
             renderer: replicate.renderer.clone(),
         },
     })

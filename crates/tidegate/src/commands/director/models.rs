@@ -122,6 +122,7 @@ fn model_config(
             webhook_secrets: WebhookSecrets::default(),
             webhook_retry_for: WEBHOOK_RETRY_FOR,
             renderer: PredictionRenderer::new(&[], RenderAborted::AsIs),
+            ..OutboundConfig::unrestricted()
         },
         environments: EnvironmentStore::new(args.data_dir.as_ref()),
         install: args.install.then_some(InstallProgress::Log),
