@@ -20,12 +20,14 @@ TARGET ?=
 BUILD := cargo build --locked --workspace --exclude tidegate-floor --lib --bins --examples
 # bash has a variable SECONDS of its own, so only one that was given to make counts.
 FUZZ_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),600)
+CLUSTER_SEEDS := $(if $(filter command line environment,$(origin SEEDS)),$(SEEDS),1 2 3 4 5)
+CLUSTER_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),120)
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test test-rust test-python test-product check fmt fuzz torture bench bench-queue bench-cluster bench-scaling bench-runpod wheel snap clean
+.PHONY: help run cluster test test-rust test-python test-product check fmt fuzz torture torture-cluster bench bench-queue bench-cluster bench-scaling bench-runpod wheel snap clean
 
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: quick ## Set everything up and serve examples/hello (MODEL=… PORT=… for another)
 	target/quick/tidegate serve $(MODEL) --port $(PORT) --python $(VENV)/bin/python
@@ -99,6 +101,10 @@ torture: $(VENV)/tools native ## Random clients and faults for six minutes (SEED
 	$(VENV)/bin/python -m torture --seed $(SEEDS) --seconds $(SECONDS)
 	$(VENV)/bin/python -m torture --profile killed --seed $(SEEDS) --seconds $(SECONDS)
 	$(VENV)/bin/python -m torture --profile killed-replicate --seed $(SEEDS) --seconds $(SECONDS)
+
+torture-cluster: $(VENV)/tools native ## Random clients and faults against a cluster for twelve minutes (SEEDS="…" SECONDS=…)
+	scripts/apt.sh redis-server postgresql
+	$(VENV)/bin/python -m torture --profile cluster --seed $(CLUSTER_SEEDS) --seconds $(CLUSTER_SECONDS)
 
 bench: $(VENV)/installed ## Compare with Cog, mosec and the floor in one run
 	bench/setup.sh

@@ -10,7 +10,9 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from torture.checker import check, explain
+from torture.checker import check, explain, read_history
+from torture.cluster.profiles import CLUSTER_NAMES, ClusterProfile, cluster_profile_of
+from torture.cluster.run import torture_cluster
 from torture.history import History
 from torture.profiles import NAMES, profile_of
 from torture.rules_jobs import Violation
@@ -32,7 +34,8 @@ def main() -> int:
         return 64
     failed = 0
     for seed in arguments.seed:
-        profile = profile_of(arguments.profile, seed)
+        is_cluster = arguments.profile in CLUSTER_NAMES
+        profile = (cluster_profile_of if is_cluster else profile_of)(arguments.profile, seed)
         if arguments.settle is not None:
             profile = replace(profile, settle=arguments.settle)
         settings = Settings(binary, profile, seed, arguments.seconds, arguments.plant)
@@ -49,7 +52,9 @@ def _arguments() -> argparse.Namespace:
     default = Path(os.environ.get("TIDEGATE_BIN", ROOT / "target" / "debug" / "tidegate"))
     parser.add_argument("--settle", type=float, help="seconds to wait for pending jobs after the load")
     parser.add_argument("--server", type=Path, default=default, help="the server binary")
-    parser.add_argument("--profile", choices=NAMES, default="storm", help="the kind of run")
+    parser.add_argument(
+        "--profile", choices=(*NAMES, *CLUSTER_NAMES), default="storm", help="the kind of run"
+    )
     parser.add_argument("--plant", default="", metavar="BUG", help="enable a planted bug (make planted-bugs)")
     parser.add_argument("--logs", type=Path, default=ROOT / "target" / "torture", help="the folder for logs")
     parser.add_argument("--keep", action="store_true", help="also keep the logs of runs without violations")
@@ -67,8 +72,9 @@ def _one(settings: Settings, arguments: argparse.Namespace) -> bool:
     plant = f"-{settings.plant}" if settings.plant else ""
     log = arguments.logs / f"{settings.profile.name}-{settings.seed}{plant}.jsonl"
     began = time.monotonic()
-    tail = torture(settings, log)
-    history = History.read(log)
+    is_cluster = isinstance(settings.profile, ClusterProfile)
+    tail = (torture_cluster if is_cluster else torture)(settings, log)
+    history = read_history(log)
     violations = check(history)
     _summary(settings, history, violations, time.monotonic() - began)
     if not violations:
@@ -101,7 +107,7 @@ def _show(violations: list[Violation], log: Path) -> None:
 
 
 def _check(log: Path) -> int:
-    violations = check(History.read(log))
+    violations = check(read_history(log))
     if violations:
         _show(violations, log)
     print(f"{len(violations)} violations")

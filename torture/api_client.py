@@ -7,8 +7,10 @@ import itertools
 import json
 import random
 import time
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from torture.event_log import TERMINAL, Event, EventLog, digest, output_digest, page_digest
 from torture.http_stream import Connection, ConnectionBroken, Head
@@ -19,9 +21,9 @@ from torture.receiver import Receiver
 REQUEST_TIMEOUT = 40.0
 #: The prefix of tokens; the number of the account follows.
 TOKEN = "torture-token-of-account-"
-#: The paths of predictions in each API, and the paths that create them.
-PREDICTIONS = {"cog": "/predictions", "replicate": "/v1/predictions"}
-NEW = {"cog": "/predictions", "replicate": "/v1/models/local/model/predictions"}
+#: The path of predictions in Replicate's API, and the path that creates them.
+REPLICATE = "/v1/predictions"
+NEW_REPLICATE = "/v1/models/local/model/predictions"
 #: The ways a request can end without a response.
 FAILURES = (OSError, ConnectionBroken, asyncio.TimeoutError)
 
@@ -45,6 +47,8 @@ class Job:
     api: str = "cog"
     #: The value of `Cancel-After`, in seconds.
     deadline: int | None = None
+    #: The path of its stream.
+    stream: str | None = None
 
     @property
     def waits_for_hook(self) -> bool:
@@ -53,7 +57,8 @@ class Job:
     @property
     def open(self) -> bool:
         """Whether its end or its terminal webhook is pending."""
-        if self.id_reused and not self.waits_for_hook:
+        cannot_be_looked_up = self.id_reused or self.id is None
+        if cannot_be_looked_up and not self.waits_for_hook:
             return False
         return self.accepted and (not self.over or (self.waits_for_hook and not self.delivered))
 
@@ -78,9 +83,17 @@ class ApiClient:
     """Sends requests and writes them to the log."""
 
     def __init__(
-        self, port: int, log: EventLog, tracker: JobTracker, receiver: Receiver, seed: int, profile: Profile
+        self,
+        ports: Sequence[int],
+        log: EventLog,
+        tracker: JobTracker,
+        receiver: Receiver,
+        seed: int,
+        profile: Profile,
     ) -> None:
-        self.port = port
+        self._ports = ports
+        self._used = list(range(len(ports)))
+        self._choice = random.Random(f"{seed}/ports")
         self.log = log
         self.tracker = tracker
         self.receiver = receiver
@@ -117,11 +130,20 @@ class ApiClient:
                 envelope["webhook_events_filter"] = job.filter
         return json.dumps(envelope).encode()
 
-    def log_request(self, op: str, method: str, path: str, **fields: Any) -> int:
-        """Log a request before it is sent; returns its number."""
+    def log_request(self, op: str, method: str, path: str, **fields: Any) -> tuple[int, int]:
+        """Log a request before it is sent; returns its number and the port of a random server."""
         number = next(self._numbers)
-        self.log.write("request", r=number, op=op, method=method, path=path, **fields)
-        return number
+        server = self._choice.choice(self._used)
+        self.log.write("request", r=number, s=server, op=op, method=method, path=path, **fields)
+        return number, self._ports[server]
+
+    def use_servers(self, numbers: list[int]) -> None:
+        """Send requests to these servers only."""
+        self._used = numbers
+
+    def predictions(self, api: str) -> str:
+        """The path of predictions in an API."""
+        return REPLICATE if api == "replicate" else f"{self.profile.cog_root}/predictions"
 
     async def call(
         self,
@@ -135,11 +157,11 @@ class ApiClient:
         **fields: Any,
     ) -> Event | None:
         """Send a request and return its response; `None` if the connection broke."""
-        number = self.log_request(op, method, path, account=account, **fields)
+        number, port = self.log_request(op, method, path, account=account, **fields)
         all_headers = (headers or {}) | self.token(account)
 
         async def exchange() -> Event:
-            async with Connection(self.port) as connection:
+            async with Connection(port) as connection:
                 await connection.send(method, path, all_headers, body)
                 head = await connection.head()
                 return self.answered(number, head, await connection.body(head), op)
@@ -157,7 +179,7 @@ class ApiClient:
         """Log a response."""
         seen = page_digest(body) if op == "list" and head.status == 200 else digest(body)
         self.log.write("reply", r=number, status=head.status, body=seen)
-        return {"code": head.status, **seen}
+        return {"code": head.status, **seen, "stream": _stream_path(body)}
 
     async def create(
         self, job: Job, mode: str, headers: dict[str, str], *, put: bool, op: str = "create"
@@ -176,10 +198,10 @@ class ApiClient:
         """Method, path and body of a create request."""
         body = self.body(job)
         if put:
-            return "PUT", f"/predictions/{job.id}", body
+            return "PUT", f"{self.predictions(job.api)}/{job.id}", body
         if job.id:
             body = json.dumps({**json.loads(body), "id": job.id}).encode()
-        return "POST", NEW[job.api], body
+        return "POST", NEW_REPLICATE if job.api == "replicate" else self.predictions(job.api), body
 
     def fields(self, job: Job, mode: str) -> Event:
         """The log fields of a create request."""
@@ -192,6 +214,7 @@ class ApiClient:
         if answer["code"] in (200, 201, 202):
             job.accepted = True
             job.id = job.id or answer.get("id")
+            job.stream = answer.get("stream")
         self.record_end(job, answer)
 
     def record_end(self, job: Job, answer: Event) -> None:
@@ -201,7 +224,7 @@ class ApiClient:
 
     async def look_up(self, job: Job) -> Event | None:
         """Look a job up."""
-        path = f"{PREDICTIONS[job.api]}/{job.id}"
+        path = f"{self.predictions(job.api)}/{job.id}"
         answer = await self.call("get", "GET", path, account=job.account, id=job.id, n=job.nonce)
         if answer and answer.get("input") == job.nonce:
             self.record_end(job, answer)
@@ -211,7 +234,7 @@ class ApiClient:
 
     async def cancel(self, job: Job) -> Event | None:
         """Cancel a job."""
-        path = f"{PREDICTIONS[job.api]}/{job.id}/cancel"
+        path = f"{self.predictions(job.api)}/{job.id}/cancel"
         return await self.call("cancel", "POST", path, account=job.account, id=job.id, n=job.nonce)
 
     async def poll_until_end(self, job: Job, pause: float, limit: float = REQUEST_TIMEOUT) -> None:
@@ -226,12 +249,12 @@ class ApiClient:
     async def stream(self, job: Job, *, put: bool, leave_after: int | None, op: str = "create") -> None:
         """Read the events of a job to the end, or disconnect after `leave_after` events."""
         method, path, body = self.create_request(job, put=put)
-        number = self.log_request(op, method, path, **self.fields(job, "stream"))
+        number, port = self.log_request(op, method, path, **self.fields(job, "stream"))
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
         headers |= self.token(job.account)
 
         async def exchange() -> None:
-            async with Connection(self.port) as connection:
+            async with Connection(port) as connection:
                 await connection.send(method, path, headers, body)
                 head = await connection.head()
                 if head.status != 200 or "event-stream" not in head.headers.get("content-type", ""):
@@ -242,8 +265,30 @@ class ApiClient:
                     job.accepted = True
                 await self._events(connection, head, number, job, leave_after)
 
+        await self._logged(number, exchange())
+
+    async def follow(self, job: Job, path: str) -> None:
+        """Read the stream of a prediction of Replicate's API to its end."""
+        number, port = self.log_request("follow", "GET", path, n=job.nonce, id=job.id, account=job.account)
+        headers = {"Accept": "text/event-stream"}
+
+        async def exchange() -> None:
+            async with Connection(port) as connection:
+                await connection.send("GET", path, headers, None)
+                head = await connection.head()
+                if head.status != 200:
+                    self.answered(number, head, await connection.body(head))
+                    return
+                self.log.write("stream", r=number, status=head.status)
+                names = [name async for name, _ in connection.sse_text(head)]
+                self.log.write("followed", r=number, values=names.count("output"), events=names[-3:])
+
+        await self._logged(number, exchange())
+
+    async def _logged(self, number: int, exchange: Coroutine[Any, Any, None]) -> None:
+        """Run an exchange, and log how it broke."""
         try:
-            await asyncio.wait_for(exchange(), REQUEST_TIMEOUT)
+            await asyncio.wait_for(exchange, REQUEST_TIMEOUT)
         except asyncio.CancelledError:
             self.log.write("dropped", r=number)
             raise
@@ -264,6 +309,18 @@ class ApiClient:
                 self.log.write("dropped", r=number)
                 return
         self.log.write("stream_end", r=number)
+
+
+def _stream_path(body: bytes) -> str | None:
+    """The path of the stream of a prediction of Replicate's API."""
+    if b'"stream"' not in body:
+        return None
+    try:
+        urls = json.loads(body).get("urls") or {}
+    except (ValueError, AttributeError):
+        return None
+    url = urls.get("stream")
+    return urlsplit(url)._replace(scheme="", netloc="").geturl() if url else None
 
 
 def _event_digest(name: str, data: Event) -> Event:

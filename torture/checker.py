@@ -7,6 +7,9 @@ from pathlib import Path
 
 from torture import rules_jobs as jobs
 from torture import rules_server as server
+from torture.cluster.history import ClusterHistory
+from torture.cluster.rules import CLUSTER_RULES
+from torture.event_log import read_log
 from torture.history import History
 from torture.rules_jobs import Violation
 
@@ -42,8 +45,17 @@ RULES: tuple[Callable[[History], Iterator[Violation]], ...] = (
 )
 
 
+def read_history(log: Path) -> History:
+    """The history of a saved log."""
+    events = read_log(log)
+    run = next(event for event in events if event["k"] == "run")
+    return ClusterHistory(events) if run.get("cluster") else History(events)
+
+
 def check(history: History) -> list[Violation]:
     """All violations, by invariant."""
+    if isinstance(history, ClusterHistory):
+        return [violation for cluster_rule in CLUSTER_RULES for violation in cluster_rule(history)]
     return [violation for rule in RULES for violation in rule(history)]
 
 

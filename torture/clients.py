@@ -172,9 +172,9 @@ class Action(ReplicateActions):
     async def _disconnect_after(self, job: Job, delay: float, *, reset: bool) -> bool:
         """Disconnect after a delay; returns whether the call was still without a response."""
         method, path, body = self.api.create_request(job, put=True)
-        number = self.api.log_request("create", method, path, **self.api.fields(job, "wait"))
+        number, port = self.api.log_request("create", method, path, **self.api.fields(job, "wait"))
         try:
-            async with Connection(self.api.port) as connection:
+            async with Connection(port) as connection:
                 await connection.send(method, path, JSON | self.api.token(job.account), body)
                 answer = asyncio.ensure_future(connection.head())
                 await asyncio.wait([answer], timeout=delay)
@@ -224,13 +224,14 @@ class Action(ReplicateActions):
         job.id = f"b-{job.nonce}"
         bad = self.rng.choice(INVALID_REQUESTS)
         body = bad.body(self.api.body(job))
-        path = bad.path.replace("ID", job.id)
+        path = self.api.profile.cog_root + bad.path.replace("ID", job.id)
         fields: dict[str, Any] = {"n": job.nonce, "id": job.id, "bad": bad.name, "account": job.account}
         await self.api.call("bad", bad.method, path, body=body, headers=bad.headers, **fields)
 
     async def unknown(self) -> None:
         """Look up or cancel an unknown id."""
-        path = f"/predictions/u-{self.api.seed}-{self.client.number}-{self.rng.randint(0, 10**9)}"
+        id = f"u-{self.api.seed}-{self.client.number}-{self.rng.randint(0, 10**9)}"
+        path = f"{self.api.predictions('cog')}/{id}"
         if self.rng.random() < 0.5:
             await self.api.call("unknown", "GET", path)
         else:
@@ -244,4 +245,5 @@ class Action(ReplicateActions):
         job = self.group.recent_puts[int(known * len(self.group.recent_puts))]
         other = (job.account + 1) % self.api.accounts
         method, path = ("POST", "/cancel") if cancels else ("GET", "")
-        await self.api.call("foreign", method, f"/predictions/{job.id}{path}", account=other)
+        path = f"{self.api.predictions(job.api)}/{job.id}{path}"
+        await self.api.call("foreign", method, path, account=other)

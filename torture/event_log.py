@@ -17,6 +17,9 @@ from typing import Any
 #: The text that identifies a job in its input, output and logs.
 NONCE = re.compile(r"n\d+c\d+k\d+z")
 
+#: The text that identifies an execution in its output.
+EXECUTION = re.compile(r"x\d+q\d+e")
+
 #: The server's own line at the end of truncated logs.
 _NOTICE = re.compile(r"\[.*MiB\]")
 
@@ -106,10 +109,12 @@ def page_digest(body: bytes) -> Event:
 
 
 def output_digest(output: Any) -> Event:
-    """The hash of an output value and the nonces in it."""
+    """The hash of an output value, and the nonces and executions in it."""
     text = json.dumps(output, sort_keys=True)
-    nonces = sorted(set(NONCE.findall(text)))
-    return {"out": hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:16], "out_nonces": nonces}
+    seen: Event = {"out": hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:16]}
+    seen["out_nonces"] = sorted(set(NONCE.findall(text)))
+    seen["values"] = len(output) if isinstance(output, list) else 1
+    return seen | {"out_runs": sorted(set(EXECUTION.findall(text)))}
 
 
 def logs_digest(logs: str) -> Event:

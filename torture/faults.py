@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator
 
 from torture.event_log import EventLog
+from torture.processes import send_signal
 from torture.profiles import Profile, Weights, pick
 from torture.receiver import Receiver
 from torture.server import Server
@@ -79,7 +80,7 @@ class Faults:
     async def kill_worker(self, rng: random.Random) -> None:
         if worker := self._pick_child(rng):
             self._log.write("killed", pid=worker)
-            _signal(worker, signal.SIGKILL)
+            send_signal(worker, signal.SIGKILL)
 
     async def stop_worker(self, rng: random.Random) -> None:
         seconds = rng.uniform(1, 4)
@@ -95,11 +96,11 @@ class Faults:
 
     async def _pause_process(self, pid: int, seconds: float) -> None:
         self._log.write("stopped", pid=pid, seconds=round(seconds, 3))
-        _signal(pid, signal.SIGSTOP)
+        send_signal(pid, signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
         finally:
-            _signal(pid, signal.SIGCONT)
+            send_signal(pid, signal.SIGCONT)
 
     async def hook_error(self, rng: random.Random) -> None:
         await self._set_receiver_mode("error", rng)
@@ -166,8 +167,3 @@ class Faults:
         finally:
             for writer in writers:
                 writer.close()
-
-
-def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)

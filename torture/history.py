@@ -86,6 +86,8 @@ class Execution:
     pid: int
     behave: str
     line: int
+    #: Its id, which is in its output.
+    id: str = ""
     end: float = NEVER
     how: str = ""
     end_line: int = 0
@@ -184,6 +186,10 @@ class History:
             if name in names and opened - slack <= until and closed + slack >= since:
                 yield max(0.0, min(until, closed + slack) - max(since, opened - slack))
 
+    def held(self, since: float, until: float, pid: int) -> float:
+        """The seconds of a period in which a job of the child `pid` could not be stopped."""
+        return sum(self.overlaps(since, until, "stop_server", "stall"))
+
     def killed(self, since: float, until: float) -> int:
         """How often the server was killed in the period."""
         return sum(since <= kill <= until for kill in self.kills)
@@ -262,11 +268,12 @@ class History:
 
     def _read_executions(self) -> None:
         for event in self.of("begin"):
-            execution = Execution(event["t"], event["pid"], event["how"], event["line"])
+            execution = Execution(event["t"], event["pid"], event["how"], event["line"], event.get("x", ""))
             self.job(event["n"]).executions.append(execution)
         for event in self.of("end"):
             for execution in self.job(event["n"]).executions:
-                if execution.pid == event["pid"] and execution.end == NEVER:
+                same = execution.pid == event["pid"] and execution.id == event.get("x", "")
+                if same and execution.end == NEVER:
                     execution.end, execution.how, execution.end_line = event["t"], event["how"], event["line"]
                     break
 

@@ -115,6 +115,11 @@ class Connection:
         return await read_body(self.reader, head)
 
     async def sse(self, head: Head) -> AsyncIterator[tuple[str, Any]]:
+        """Yield the server-sent events of the response, whose data is JSON."""
+        async for name, data in self.sse_text(head):
+            yield name, json.loads(data)
+
+    async def sse_text(self, head: Head) -> AsyncIterator[tuple[str, str]]:
         """Yield the server-sent events of the response."""
         rest = b""
         async for chunk in read_chunks(self.reader, head):
@@ -124,11 +129,11 @@ class Connection:
                     yield event
 
 
-def _event(frame: str) -> tuple[str, Any] | None:
+def _event(frame: str) -> tuple[str, str] | None:
     name, data = "", []
     for line in frame.splitlines():
         if line.startswith("event: "):
             name = line.removeprefix("event: ")
         elif line.startswith("data: "):
             data.append(line.removeprefix("data: "))
-    return (name, json.loads("\n".join(data))) if name else None
+    return (name, "\n".join(data)) if name else None

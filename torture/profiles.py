@@ -102,6 +102,8 @@ class Profile:
     faults: Weights = field(default_factory=lambda: dict(FAULTS))
     #: The range of pauses between two faults.
     fault_pause: tuple[float, float] = (0.2, 1.5)
+    #: The path of Cog's API.
+    cog_root: str = ""
     #: Seconds until every accepted job must have ended after the load.
     settle: float = 20.0
     #: The drain timeout after SIGTERM, in seconds.

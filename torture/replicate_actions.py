@@ -55,15 +55,34 @@ class ReplicateActions:
         if job.accepted:
             await self.api.poll_until_end(job, PAUSE)
 
+    async def replicate_wait(self) -> None:
+        """Create a prediction and wait for its end, for up to five seconds."""
+        job = await self._create(prefer=f"wait={self.rng.choice((1, 5))}")
+        if job.accepted and not job.waits_for_hook:
+            await self.api.poll_until_end(job, PAUSE)
+
+    async def replicate_stream(self) -> None:
+        """Create a prediction and read its stream."""
+        job = self.client.job(self.rng, self.rng.choice(("chunks", "prints", "sleep")))
+        await self._create(job=job)
+        if job.stream:
+            await asyncio.sleep(self.rng.choice(DELAYS))
+            await self.api.follow(job, job.stream)
+        if job.accepted and not job.waits_for_hook:
+            await self.api.poll_until_end(job, PAUSE)
+
     async def replicate_list(self) -> None:
         """List the newest predictions of the account."""
         account = self.client.number % self.api.accounts
         await self.api.call("list", "GET", "/v1/predictions", account=account)
 
-    async def _create(self, behave: str | None = None, job: Job | None = None) -> Job:
+    async def _create(
+        self, behave: str | None = None, job: Job | None = None, prefer: str | None = None
+    ) -> Job:
         job = job or self.client.job(self.rng, behave)
         job.api = "replicate"
         headers = JSON | ({"Cancel-After": f"{job.deadline}s"} if job.deadline else {})
+        headers |= {"Prefer": prefer} if prefer else {}
         answer = await self.api.create(job, "later", headers, put=False)
         if answer is None:
             # The server is down until it has been started again.

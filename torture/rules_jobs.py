@@ -48,6 +48,8 @@ def _cannot_be_looked_up(history: History, request: Request) -> bool:
     unnamed = request.id is None and not any(event.get("id") for event in request.sse)
     if request.dropped is not None and unnamed:
         return True
+    if request.broken is not None and unnamed and not request.event.get("hook"):
+        return True
     if request.broken is not None and not _is_durable(request):
         return True
     return len(history.owners.get(request.id or "", [])) > 1
@@ -162,7 +164,7 @@ def no_execution_starts_after_the_deadline(history: History) -> Iterator[Violati
     """I25: no execution starts after the deadline of the job."""
     for job in history.jobs.values():
         for run in job.executions if job.deadline_at < NEVER else ():
-            held = sum(history.overlaps(job.deadline_at, run.begin, "stop_server", "stall"))
+            held = history.held(job.deadline_at, run.begin, run.pid)
             if run.begin > job.deadline_at + CANCEL_SLACK + held:
                 what = f"began {run.begin - job.deadline_at:.2f} s after its deadline"
                 yield _violation("I25", job, what, *job.creates[0].lines, *run.lines)
@@ -178,7 +180,7 @@ def canceled_code_stops(history: History) -> Iterator[Violation]:
             continue
         since = min(left if not canceled else [*job.stop_times, job.first_end])
         for run in job.executions:
-            held = sum(history.overlaps(since, run.end, "stop_server", "stall")) if run.how == "ok" else 0
+            held = history.held(since, run.end, run.pid) if run.how == "ok" else 0
             if run.how == "ok" and run.end > since + grace + held:
                 what = f"went on for {run.end - since:.2f} s after it was asked to stop, and returned"
                 yield _violation("I08", job, what, *run.lines, *(s.line for s in job.terminals[:1]))

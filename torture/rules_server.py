@@ -103,22 +103,25 @@ def health_responds_in_time(history: History) -> Iterator[Violation]:
 def streams_are_complete(history: History) -> Iterator[Violation]:
     """I17: indices are 0..n-1, one final event is last, and the chunks equal the final output."""
     for request in history.requests.values():
-        if request.stream is None:
-            continue
-        outputs = [event for event in request.sse if event["event"] == "output"]
-        finals = [event for event in request.sse if event["event"] in ("completed", "error")]
-        lines = tuple(request.lines)
-        indices = [event["index"] for event in outputs]
-        if indices != list(range(len(indices))):
-            yield Violation("I17", request.nonce, f"the indices are {indices[:20]}", lines)
-        if len(finals) > 1 or (finals and finals[-1] is not request.sse[-1]):
-            yield Violation("I17", request.nonce, "an event followed the final event", lines)
-        if request.stream_end and not finals:
-            yield Violation("I17", request.nonce, "the stream ended without a final event", lines)
-        if finals and finals[0]["event"] == "completed" and not _fits(outputs, finals[0]["body"]):
-            yield Violation(
-                "I17", request.nonce, "the chunks are not the final output", (*lines, finals[0]["line"])
-            )
+        if request.stream is not None:
+            yield from stream_is_complete(request)
+
+
+def stream_is_complete(request: Request) -> Iterator[Violation]:
+    """I17 for one stream."""
+    outputs = [event for event in request.sse if event["event"] == "output"]
+    finals = [event for event in request.sse if event["event"] in ("completed", "error")]
+    lines = tuple(request.lines)
+    indices = [event["index"] for event in outputs]
+    if indices != list(range(len(indices))):
+        yield Violation("I17", request.nonce, f"the indices are {indices[:20]}", lines)
+    if len(finals) > 1 or (finals and finals[-1] is not request.sse[-1]):
+        yield Violation("I17", request.nonce, "an event followed the final event", lines)
+    if request.stream_end and not finals:
+        yield Violation("I17", request.nonce, "the stream ended without a final event", lines)
+    if finals and finals[0]["event"] == "completed" and not _fits(outputs, finals[0]["body"]):
+        what = "the chunks are not those of the output"
+        yield Violation("I17", request.nonce, what, (*lines, finals[0]["line"]))
 
 
 def _fits(outputs: list[dict[str, object]], body: dict[str, object]) -> bool:

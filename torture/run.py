@@ -60,9 +60,10 @@ class Run:
         self.receiver = Receiver(log, self.tracker.record_delivery)
         self.server = Server(settings.binary, settings.profile, scratch, log)
         self.server.plant = settings.plant
+        self.journal, self.gate = self.server.journal, self.server.model / "gate"
         accounts = settings.profile.accounts
         self.api = ApiClient(
-            self.server.port, log, self.tracker, self.receiver, settings.seed, settings.profile
+            [self.server.port], log, self.tracker, self.receiver, settings.seed, settings.profile
         )
         if accounts > 1:
             self.server.tokens = ",".join(f"{TOKEN}{number}:account{number}" for number in range(accounts))
@@ -88,8 +89,8 @@ class Run:
         )
         await self.receiver.start()
         await self.server.start()
-        health = HealthPoller(self.server, self.log)
-        watching = asyncio.ensure_future(watch(self.server, self.log))
+        health = HealthPoller(self.server.port, self.log)
+        watching = asyncio.ensure_future(watch([self.server], self.log))
         health.start()
         try:
             await self._warm_up()
@@ -119,9 +120,8 @@ class Run:
         until = time.monotonic() + self.settings.seconds
         group = [Client(number, self.group).run(until) for number in range(self.profile.clients)]
         clients = [asyncio.ensure_future(client) for client in group]
-        faults = Faults(self.server, self.receiver, self.log, self.profile, self.settings.seed)
         self.log.write("load", phase="open")
-        await faults.run(until)
+        await self._inject_faults(until)
         _, late = await asyncio.wait(clients, timeout=until - time.monotonic() + self.profile.settle)
         while pending := [client for client in late if not client.done()]:
             for client in pending:
@@ -132,6 +132,10 @@ class Run:
             if isinstance(result, Exception):
                 raise result
         self.log.write("load", phase="close", late=len(late))
+
+    async def _inject_faults(self, until: float) -> None:
+        faults = Faults(self.server, self.receiver, self.log, self.profile, self.settings.seed)
+        await faults.run(until)
 
     async def _wait_until_served(self) -> None:
         """Send requests until one is served; all faults are over."""
@@ -151,7 +155,7 @@ class Run:
         until = time.monotonic() + self.profile.settle
         while (still_open := self.tracker.open()) and time.monotonic() < until:
             for job in still_open:
-                if not job.over:
+                if not job.over and job.id:
                     await self.api.look_up(job)
             await asyncio.sleep(0.1)
         self.log.write("settle", phase="close", open=[job.nonce for job in self.tracker.open()])
@@ -164,10 +168,9 @@ class Run:
 
     async def _probe(self) -> None:
         """Fill every slot and submit one job more."""
-        gate = self.server.model / "gate"
         total = self.profile.total_slots
         until = time.monotonic() + min(PROBE_LIMIT, self.profile.settle)
-        while await asyncio.to_thread(self.server.health) != "READY" and time.monotonic() < until:
+        while not await self._is_ready() and time.monotonic() < until:
             await asyncio.sleep(0.05)
         client = Client(91, self.group)
         jobs = [client.job(client.rng, "gate") for _ in range(total + 1)]
@@ -182,13 +185,16 @@ class Run:
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.2)
         self.log.write("probe", phase="close")
-        gate.touch()
+        self.gate.touch()
         await self._follow(jobs)
 
+    async def _is_ready(self) -> bool:
+        return await asyncio.to_thread(self.server.health) == "READY"
+
     def _started_count(self, nonces: list[str]) -> int:
-        if not self.server.journal.exists():
+        if not self.journal.exists():
             return 0
-        entries = map(json.loads, self.server.journal.read_text().splitlines())
+        entries = map(json.loads, self.journal.read_text().splitlines())
         return len({entry["n"] for entry in entries if entry["e"] == "begin"} & set(nonces))
 
     async def _follow(self, jobs: list[Job]) -> None:

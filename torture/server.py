@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import http.client
 import json
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from torture.event_log import EventLog
+from torture.processes import (
+    Process,
+    alive,
+    children,
+    clean_env,
+    cpu_wait_seconds,
+    descendants,
+    free_port,
+    kill_all,
+    name_of,
+    resources,
+)
 from torture.profiles import Profile
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,24 +37,10 @@ EXIT_MARGIN = 15
 #: Seconds after which processes of a killed server must be gone once the next one is ready.
 ORPHANS_LIMIT = 3.0
 
-#: Variables of the developer's shell that would change what the server does.
-_FOREIGN = (
-    "COG_",
-    "TIDEGATE_",
-    "OTEL_",
-    "RUST_LOG",
-    "LOG_FORMAT",
-    "PORT",
-    "PYTHONPATH",
-    "WEBHOOK_AUTH_TOKEN",
-)
-
 #: A process scan (every 50 ms) that is this late means that the machine is busy.
 LATE = 0.25
 #: So does a server that waited this long for a processor since the last scan.
 STARVED = 0.15
-
-Process = tuple[int, str]
 
 
 class Server:
@@ -106,7 +103,7 @@ class Server:
         return [str(self._binary), "serve", str(self.model), *pairs]
 
     def _env(self) -> dict[str, str]:
-        env = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+        env = clean_env()
         python = os.environ.get("TIDEGATE_TEST_PYTHON", str(ROOT / ".venv" / "bin" / "python"))
         env |= {"TIDEGATE_PYTHON": python, "TIDEGATE_ALLOW_PRIVATE_NETWORKS": "127.0.0.0/8"}
         env |= {"COG_THROTTLE_RESPONSE_INTERVAL": "0.1"}
@@ -154,8 +151,8 @@ class Server:
             code = None
         self._log.write("exited", pid=self.pid, code=code)
         await asyncio.sleep(0.3)
-        left = _alive(self.seen)
-        names = [_name(pid) for pid in left]
+        left = alive(self.seen)
+        names = [name_of(pid) for pid in left]
         self._log.write("left_behind", pid=self.pid, pids=left, names=names)
         self.kill()
 
@@ -171,9 +168,9 @@ class Server:
         await asyncio.sleep(pause)
         await self.start()
         until = time.monotonic() + ORPHANS_LIMIT
-        while (left := _alive(orphans)) and time.monotonic() < until:
+        while (left := alive(orphans)) and time.monotonic() < until:
             await asyncio.sleep(0.05)
-        names = [_name(pid) for pid in left]
+        names = [name_of(pid) for pid in left]
         self._log.write("left_behind", pid=before, pids=left, names=names)
         self.seen |= {(pid, born) for pid, born in orphans if pid in left}
 
@@ -183,10 +180,7 @@ class Server:
             self.scan_processes()
             self._process.kill()
             self._process.wait(10)
-        for pid, born in self.seen:
-            if _start_time(pid) == born:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        kill_all(self.seen)
         self.seen.clear()
         self.workers.clear()
 
@@ -194,53 +188,59 @@ class Server:
         """Find the descendants of the server and log changes of its children."""
         if not self.running:
             return
-        direct = set(_children(self.pid))
+        direct = set(children(self.pid))
         for pid in direct - self.workers:
             self._log.write("worker", state="up", pid=pid)
         for pid in self.workers - direct:
             self._log.write("worker", state="down", pid=pid)
         self.workers = direct
-        frontier = list(direct)
-        while frontier:
-            pid = frontier.pop()
-            if born := _start_time(pid):
-                self.seen.add((pid, born))
-                frontier += _children(pid)
+        self.seen |= descendants(self.pid)
 
     def sample(self, moment: str) -> None:
         """Log the descriptors and the memory of the server."""
-        with contextlib.suppress(OSError):
-            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-            fds = len(os.listdir(f"/proc/{self.pid}/fd"))
-            memory = pages * os.sysconf("SC_PAGE_SIZE")
-            self._log.write("sample", moment=moment, pid=self.pid, fds=fds, memory=memory)
+        if used := resources(self.pid):
+            self._log.write("sample", moment=moment, pid=self.pid, **used)
 
     def cpu_wait_seconds(self) -> float:
         """Seconds that the server's runnable threads have waited for a processor."""
-        total = 0
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            for task in os.listdir(f"/proc/{self.pid}/task"):
-                total += int(Path(f"/proc/{self.pid}/task/{task}/schedstat").read_text().split()[1])
-        return total / 1e9
+        return cpu_wait_seconds(self.pid)
 
     def tail(self) -> str:
         """The end of the server's log."""
         return self.output.read_text(errors="replace")[-300_000:]
 
 
-async def watch(server: Server, log: EventLog) -> None:
+class Watched(Protocol):
+    """A process that is monitored."""
+
+    @property
+    def running(self) -> bool: ...
+
+    def scan_processes(self) -> None: ...
+
+    def sample(self, moment: str) -> None: ...
+
+    def cpu_wait_seconds(self) -> float: ...
+
+
+async def watch(servers: Sequence[Watched], log: EventLog) -> None:
     """Log processes, resource usage and stalls until canceled."""
-    rounds, before, waited = 0, time.monotonic(), server.cpu_wait_seconds()
+    rounds, before = 0, time.monotonic()
+    waited = [server.cpu_wait_seconds() for server in servers]
     while True:
-        server.scan_processes()
-        now, waits = time.monotonic(), server.cpu_wait_seconds()
-        late, starved = now - before, min(waits - waited, now - before)
+        for server in servers:
+            server.scan_processes()
+        now, waits = time.monotonic(), [server.cpu_wait_seconds() for server in servers]
+        late = now - before
+        starved = min(max(new - old for new, old in zip(waits, waited, strict=True)), late)
         if late > LATE or starved > STARVED:
             lost = late if late > LATE else starved
             log.write("stall", since=round(now - lost, 6), late=round(late, 3), starved=round(starved, 3))
         before, waited = now, waits
-        if rounds % 20 == 0 and server.running:
-            server.sample("run")
+        if rounds % 20 == 0:
+            for server in servers:
+                if server.running:
+                    server.sample("run")
         rounds += 1
         await asyncio.sleep(0.05)
 
@@ -248,8 +248,9 @@ async def watch(server: Server, log: EventLog) -> None:
 class HealthPoller(threading.Thread):
     """Polls the health check ten times a second over one connection, in its own thread."""
 
-    def __init__(self, server: Server, log: EventLog) -> None:
+    def __init__(self, port: int, log: EventLog, server: int = 0) -> None:
         super().__init__(daemon=True)
+        self._port = port
         self._server = server
         self._log = log
         self._over = threading.Event()
@@ -276,7 +277,7 @@ class HealthPoller(threading.Thread):
                 continue
             fresh = connection is None
             if connection is None:
-                connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=10)
+                connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
             asked = time.monotonic()
             try:
                 connection.request("GET", "/health-check")
@@ -287,40 +288,5 @@ class HealthPoller(threading.Thread):
                 connection = None
             if not self._paused.is_set():
                 took = time.monotonic() - asked
-                self._log.write(
-                    "health", asked=round(asked, 6), took=round(took, 4), status=word, fresh=fresh
-                )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError):
-                found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
-    return found
-
-
-def _alive(processes: set[Process]) -> list[int]:
-    return sorted(pid for pid, born in processes if _start_time(pid) == born)
-
-
-def _start_time(pid: int) -> str:
-    """The start time of a live process in clock ticks; empty if there is none."""
-    try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if state in "ZX" else fields[18]
-
-
-def _name(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:120]
-    return ""
+                asked, took = round(asked, 6), round(took, 4)
+                self._log.write("health", s=self._server, asked=asked, took=took, status=word, fresh=fresh)

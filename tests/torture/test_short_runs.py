@@ -23,6 +23,12 @@ def test_repeated_kills_lose_no_job(profile, tmp_path):
     assert log.read_text().count('"state":"killed"') > 2, done.stdout
 
 
+def test_a_short_run_against_a_cluster_violates_no_invariant(tmp_path):
+    done = run_torture("--seconds", "12", "--profile", "cluster", "--seed", "3", logs=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"[1-9]\d* jobs accepted.*[1-9]\d* faults", done.stdout), done.stdout
+
+
 def test_a_kept_log_can_be_checked_again(tmp_path):
     done = run_torture("--seconds", "1", "--profile", "queue", "--keep", logs=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,13 +1,15 @@
 """A model that does what its input says, and keeps a journal of what it did.
 
-The journal is a file beside this one: a line when an execution begins and one when it ends, each
-written with a single `write` to a descriptor in append mode, so that lines of several processes do
-not mix. It shows what really ran, independently of the server.
+The journal is a file beside this one, or the file that TORTURE_JOURNAL names: a line when an
+execution begins and one when it ends, each written with a single `write` to a descriptor in append
+mode, so that lines of several processes do not mix. It shows what really ran, independently of the
+server.
 """
 
 import asyncio
 import contextlib
 import ctypes
+import itertools
 import json
 import os
 import signal
@@ -21,11 +23,14 @@ from typing import Any
 import cog
 from cog import BasePredictor, Path
 
-JOURNAL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "journal")
+JOURNAL = os.environ.get(
+    "TORTURE_JOURNAL", os.path.join(os.path.dirname(os.path.abspath(__file__)), "journal")
+)
+NUMBERS = itertools.count(1)
 
 
-def note(what: str, nonce: str, how: str) -> None:
-    line = {"e": what, "n": nonce, "how": how, "pid": os.getpid(), "t": time.monotonic()}
+def note(what: str, job: "Execution", how: str) -> None:
+    line = {"e": what, "n": job.nonce, "x": job.id, "how": how, "pid": os.getpid(), "t": time.monotonic()}
     journal = os.open(JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         os.write(journal, (json.dumps(line) + "\n").encode())
@@ -34,23 +39,28 @@ def note(what: str, nonce: str, how: str) -> None:
 
 
 class Execution:
-    """One execution in the journal; it ends once."""
+    """One execution in the journal; it ends once. Its id is in its output."""
 
     def __init__(self, nonce: str) -> None:
         self.nonce = nonce
+        self.id = f"x{os.getpid()}q{next(NUMBERS)}e"
         self.begun = False
         self.over = False
 
     def begin(self, behave: str) -> None:
         # A cancel may come at any point: an end without a begin is better than the opposite.
         self.begun = True
-        note("begin", self.nonce, behave)
+        note("begin", self, behave)
 
     def end(self, how: str) -> None:
         if self.begun and not self.over:
             # In this order, for the same reason: a second end is not counted.
-            note("end", self.nonce, how)
+            note("end", self, how)
             self.over = True
+
+    def mark(self, value: Any) -> Any:
+        """An output value with the id of this execution."""
+        return {**value, "x": self.id} if isinstance(value, dict) else f"{value} {self.id}"
 
     def broken(self, error: BaseException) -> None:
         self.end("fail" if isinstance(error, Exception) else "canceled")
@@ -230,7 +240,7 @@ def work(nonce: str, behave: str, seconds: float, count: int) -> Iterator[Any]:
                 step = thrown(script, error)
                 continue
             if what == "give":
-                yield value
+                yield job.mark(value)
             step = next(script, None)
         job.end("ok")
     except BaseException as error:
@@ -254,7 +264,7 @@ async def work_async(nonce: str, behave: str, seconds: float, count: int) -> Asy
                 step = thrown(script, error)
                 continue
             if what == "give":
-                yield value
+                yield job.mark(value)
             step = next(script, None)
         job.end("ok")
     except BaseException as error:

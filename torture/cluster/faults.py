@@ -1,0 +1,248 @@
+"""Faults of a cluster. Each fault opens and closes a window in the log, with what it concerns."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+
+from torture.cluster.cluster import Cluster
+from torture.cluster.nodes import Node
+from torture.cluster.profiles import ClusterProfile
+from torture.cluster.proxy import Link
+from torture.cluster.stores import RedisServer
+from torture.event_log import EventLog
+from torture.profiles import Weights, pick
+from torture.receiver import Receiver
+
+#: Faults of the same lane never overlap.
+LANES = (
+    {"kill_director", "kill_api", "stop_director", "stop_api", "terminate_director", "terminate_api"}
+    | {"kill_blocked_api", "strand_jobs"},
+    {"cut_link", "block_link", "delay_link"},
+    {"restart_redis", "fail_over_redis", "restart_postgres"},
+    {"hook_error", "hook_refuse", "hook_hang"},
+)
+#: What a link fault concerns: all links of one process to a store or to the API processes.
+CONNECTIONS = ("api-redis", "api-postgres", "director-redis", "director-api")
+#: Seconds before, during and after the cut in `strand_jobs`: deadlines of five and six seconds pass in it.
+STRANDED = (4.7, 1.5, 4.3)
+#: Pauses before a killed process is started again.
+PAUSES = (0.0, 0.0, 0.5, 5.0)
+
+
+class ClusterFaults:
+    """Injects random faults, decided by the seed."""
+
+    def __init__(
+        self, cluster: Cluster, receiver: Receiver, log: EventLog, profile: ClusterProfile, seed: int
+    ) -> None:
+        self._cluster = cluster
+        self._receiver = receiver
+        self._log = log
+        self._profile = profile
+        self._seed = seed
+        self._windows = 0
+
+    async def run(self, until: float) -> None:
+        """Inject faults until the time `until`; all faults are over when this returns."""
+        known = self._profile.faults
+        lanes = [{name: known[name] for name in sorted(lane & set(known))} for lane in LANES]
+        await asyncio.gather(
+            *(self._run_lane(number, lane, until) for number, lane in enumerate(lanes) if lane)
+        )
+
+    async def _run_lane(self, number: int, weights: Weights, until: float) -> None:
+        rng = random.Random(f"{self._seed}/cluster/{number}")
+        while True:
+            pause = rng.uniform(*self._profile.fault_pause)
+            name, fault = pick(rng, weights), random.Random(rng.random())
+            if time.monotonic() + pause >= until:
+                return
+            await asyncio.sleep(pause)
+            await getattr(self, name)(fault)
+
+    @contextlib.asynccontextmanager
+    async def _window(self, name: str, target: str) -> AsyncIterator[None]:
+        self._windows += 1
+        number = self._windows
+        self._log.write("fault", w=number, name=name, target=target, phase="open")
+        try:
+            yield
+        finally:
+            self._log.write("fault", w=number, name=name, target=target, phase="close")
+
+    def _outage(self, rng: random.Random) -> float:
+        return rng.uniform(*self._profile.outage)
+
+    async def kill_director(self, rng: random.Random) -> None:
+        await self._kill("kill_director", rng.choice(self._cluster.directors), rng)
+
+    async def kill_api(self, rng: random.Random) -> None:
+        await self._kill("kill_api", rng.choice(self._cluster.apis), rng)
+
+    async def _kill(self, name: str, node: Node, rng: random.Random) -> None:
+        async with self._window(name, node.name):
+            await node.kill()
+            await asyncio.sleep(rng.choice(PAUSES))
+            await self._start(node)
+
+    async def kill_blocked_api(self, rng: random.Random) -> None:
+        """Separate an API process from PostgreSQL, kill it, and start it again."""
+        node = rng.choice(self._cluster.apis)
+        links = self._cluster.links_between(node.name, "postgres")
+        async with self._window("block_link", links[0].name):
+            links[0].block()
+            await asyncio.sleep(rng.uniform(0.5, 1.5))
+            async with self._window("kill_api", node.name):
+                await node.kill()
+                links[0].reset()
+                links[0].heal()
+                await self._start(node)
+
+    async def strand_jobs(self, rng: random.Random) -> None:
+        """Stop all directors; meanwhile cut the API processes off from PostgreSQL."""
+        async with contextlib.AsyncExitStack() as windows:
+            for node in self._cluster.directors:
+                await windows.enter_async_context(self._window("stop_director", node.name))
+                node.stop()
+            try:
+                await asyncio.sleep(STRANDED[0])
+                links = self._cluster.links_between("api", "postgres")
+                await self._break_links("cut_link", "api-postgres", links, Link.cut, STRANDED[1])
+                await asyncio.sleep(STRANDED[2])
+            finally:
+                for node in self._cluster.directors:
+                    node.resume()
+
+    async def terminate_director(self, rng: random.Random) -> None:
+        await self._terminate("terminate_director", rng.choice(self._cluster.directors), rng)
+
+    async def terminate_api(self, rng: random.Random) -> None:
+        await self._terminate("terminate_api", rng.choice(self._cluster.apis), rng)
+
+    async def _terminate(self, name: str, node: Node, rng: random.Random) -> None:
+        async with self._window(name, node.name):
+            await node.terminate()
+            await asyncio.sleep(rng.choice(PAUSES))
+            await self._start(node)
+
+    async def _start(self, node: Node) -> None:
+        node.start()
+        if node in self._cluster.apis:
+            await self._cluster.wait_until_listening(node)
+
+    async def stop_director(self, rng: random.Random) -> None:
+        await self._stop("stop_director", rng.choice(self._cluster.directors), rng)
+
+    async def stop_api(self, rng: random.Random) -> None:
+        await self._stop("stop_api", rng.choice(self._cluster.apis), rng)
+
+    async def _stop(self, name: str, node: Node, rng: random.Random) -> None:
+        async with self._window(name, node.name):
+            node.stop()
+            try:
+                await asyncio.sleep(self._outage(rng))
+            finally:
+                node.resume()
+
+    def _pick_links(self, rng: random.Random) -> tuple[str, list[Link]]:
+        """The links of one process to a store, to all API processes, or to one of them."""
+        source, target = rng.choice(CONNECTIONS).split("-")
+        number = rng.randrange(len(self._cluster.apis if source == "api" else self._cluster.directors))
+        found = self._cluster.links_between(f"{source}{number}", target)
+        if len(found) > 1 and rng.random() < 0.3:
+            found = [rng.choice(found)]
+            return found[0].name, found
+        return f"{source}{number}-{target}", found
+
+    async def cut_link(self, rng: random.Random) -> None:
+        """Break the connections and refuse new ones."""
+        name, links = self._pick_links(rng)
+        await self._break_links("cut_link", name, links, Link.cut, self._outage(rng))
+
+    async def block_link(self, rng: random.Random) -> None:
+        """Lose everything that is sent. It arrives at the end, or the connections break then."""
+        name, links = self._pick_links(rng)
+        breaks = rng.random() < 0.5
+        async with self._window("block_link", name):
+            for link in links:
+                link.block()
+            try:
+                await asyncio.sleep(self._outage(rng))
+            finally:
+                for link in links:
+                    if breaks:
+                        link.reset()
+                    link.heal()
+
+    async def delay_link(self, rng: random.Random) -> None:
+        """Deliver everything later."""
+        name, links = self._pick_links(rng)
+        seconds = rng.choice((0.05, 0.1, 0.3))
+
+        def delay(link: Link) -> None:
+            link.delay = seconds
+
+        await self._break_links("delay_link", name, links, delay, self._outage(rng))
+
+    async def _break_links(
+        self, fault: str, name: str, links: list[Link], change: Callable[[Link], None], seconds: float
+    ) -> None:
+        async with self._window(fault, name):
+            for link in links:
+                change(link)
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                for link in links:
+                    link.heal()
+
+    async def restart_redis(self, rng: random.Random) -> None:
+        """Restart Redis without its data."""
+        async with self._window("restart_redis", "redis"):
+            self._cluster.redis.kill()
+            await asyncio.sleep(rng.choice((0.0, 0.5, 3.0)))
+            await self._cluster.redis.start()
+
+    async def fail_over_redis(self, rng: random.Random) -> None:
+        """Promote a replica that has not received the last changes."""
+        cluster = self._cluster
+        replication = Link("replication", cluster.redis.port)
+        await replication.start()
+        replica = RedisServer(cluster.scratch)
+        await replica.replicate(replication.port)
+        async with self._window("fail_over_redis", "redis"):
+            replication.block()
+            await asyncio.sleep(rng.uniform(0.2, 2.0))
+            old, cluster.redis = cluster.redis, replica
+            old.kill()
+            replication.close()
+            await asyncio.to_thread(replica.call, "REPLICAOF", "NO", "ONE")
+            cluster.move_redis(replica.port)
+
+    async def restart_postgres(self, rng: random.Random) -> None:
+        """Restart PostgreSQL as after a crash."""
+        async with self._window("restart_postgres", "postgres"):
+            await self._cluster.postgres.shut_down_immediately()
+            await asyncio.sleep(rng.choice((0.0, 0.5, 4.0)))
+            await self._cluster.postgres.start()
+
+    async def hook_error(self, rng: random.Random) -> None:
+        await self._set_receiver_mode("error", rng)
+
+    async def hook_hang(self, rng: random.Random) -> None:
+        await self._set_receiver_mode("hang", rng)
+
+    async def hook_refuse(self, rng: random.Random) -> None:
+        await self._set_receiver_mode("refuse", rng)
+
+    async def _set_receiver_mode(self, mode: str, rng: random.Random) -> None:
+        async with self._window(f"hook_{mode}", "receiver"):
+            await self._receiver.set_mode(mode)
+            try:
+                await asyncio.sleep(rng.uniform(0.5, 3))
+            finally:
+                await self._receiver.set_mode("ok")
