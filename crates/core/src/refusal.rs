@@ -41,8 +41,8 @@ pub enum Refusal {
     /// There is no disk space for the files of the job.
     #[error("the server has no disk space left for the files of this job; try again later")]
     NoSpace,
-    /// The job cannot be stored now.
-    #[error("the server cannot store jobs at the moment; try again later")]
+    /// Jobs cannot be stored or read now.
+    #[error("the server cannot use its database at the moment; try again later")]
     StoreUnavailable,
     /// The server is shutting down.
     #[error("the server is shutting down")]

@@ -9,7 +9,7 @@ use tidegate_core::health::HealthReport;
 use tidegate_core::pool_status::PoolStatus;
 use tidegate_core::record::{Api, JobSummary, Target};
 use tidegate_core::store::{JobFilter, StoreError};
-use tidegate_core::{Account, JobId, Refusal, Status, chain};
+use tidegate_core::{Account, JobId, Refusal, Status};
 
 use crate::job::Job;
 use crate::job_service::JobService;
@@ -140,17 +140,14 @@ impl JobService {
     }
 
     /// A job in memory or in the store, ended or not.
-    pub async fn find(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
+    pub async fn find(&self, account: &Account, id: &JobId) -> Result<Option<Arc<Job>>, Refusal> {
         if let Some(job) = self.shared().registry.get(account, id) {
-            return Some(self.with_input(job).await);
+            return Ok(Some(self.with_input(job).await));
         }
-        match self.store()?.get(account, id).await {
-            Ok(record) => Some(self.job_of_record(record?).await),
-            Err(error) => {
-                tracing::error!(job = %id, error = %chain(&error), "failed to look up job");
-                None
-            }
-        }
+        Ok(match self.record_of(account, id).await? {
+            Some(record) => Some(self.job_of_record(record).await),
+            None => None,
+        })
     }
 }
 

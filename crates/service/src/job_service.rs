@@ -15,9 +15,9 @@ use tidegate_core::lease::LeaseDurability;
 use tidegate_core::planted;
 use tidegate_core::port::Executor;
 use tidegate_core::queue::QueueName;
-use tidegate_core::record::{DeploymentRef, JobSpec, Target};
-use tidegate_core::store::{CancelRequestResult, JobQuery, Page, Store, StoreError};
-use tidegate_core::{Account, JobId, Refusal, chain};
+use tidegate_core::record::{DeploymentRef, JobRecord, JobSpec, Target};
+use tidegate_core::store::{CancelRequestResult, JobFilter, JobQuery, Page, Store, StoreError};
+use tidegate_core::{Account, JobId, Refusal, Status, chain};
 use tidegate_net::Url;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -314,17 +314,29 @@ impl JobService {
     }
 
     /// A job of this account that is running, or that ended and is still kept.
-    pub async fn get(&self, account: &Account, id: &JobId) -> Option<Arc<Job>> {
+    pub async fn get(&self, account: &Account, id: &JobId) -> Result<Option<Arc<Job>>, Refusal> {
         if let Some(job) = self.shared().registry.get(account, id) {
-            return Some(self.with_input(job).await);
+            return Ok(Some(self.with_input(job).await));
         }
-        match self.store()?.get(account, id).await {
-            Ok(record) => self.ended_or_followed(&record?).await,
-            Err(error) => {
-                tracing::error!(job = %id, error = %chain(&error), "failed to read job");
-                None
-            }
-        }
+        Ok(match self.record_of(account, id).await? {
+            Some(record) => self.ended_or_followed(&record).await,
+            None => None,
+        })
+    }
+
+    /// The record of a job, if there is one.
+    pub(crate) async fn record_of(
+        &self,
+        account: &Account,
+        id: &JobId,
+    ) -> Result<Option<JobRecord>, Refusal> {
+        let Some(store) = self.store() else {
+            return Ok(None);
+        };
+        store.get(account, id).await.map_err(|error| {
+            tracing::error!(job = %id, error = %chain(&error), "failed to read job");
+            Refusal::StoreUnavailable
+        })
     }
 
     /// Recorded jobs of an account, newest first. Jobs that have not ended show their live state.
@@ -360,7 +372,7 @@ impl JobService {
     /// the job can only end as canceled, in this server process or in the next. Returns whether the
     /// job had not ended.
     pub async fn cancel(&self, account: &Account, id: &JobId) -> Result<bool, Refusal> {
-        let Some(job) = self.get(account, id).await else {
+        let Some(job) = self.get(account, id).await? else {
             return Ok(false);
         };
         if job.status().is_terminal() {

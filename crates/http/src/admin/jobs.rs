@@ -166,6 +166,7 @@ async fn find_job(
         return Ok(found);
     }
     let jobs = job_services.first().ok_or_else(unknown)?;
-    let job = jobs.find(&account, &id).await.ok_or_else(unknown)?;
+    let job = jobs.find(&account, &id).await;
+    let job = job.map_err(|_| ApiError::Store)?.ok_or_else(unknown)?;
     Ok((jobs.clone(), job))
 }

@@ -7,7 +7,7 @@ use tidegate_core::store::StoreError;
 use tidegate_service::ReplayError;
 
 use super::wire;
-use crate::shared::response::json;
+use crate::shared::response::{json, retry_soon};
 
 /// A 200 response with this body.
 pub(super) fn ok(body: &impl Serialize) -> Response {
@@ -82,11 +82,11 @@ impl IntoResponse for ApiError {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         };
-        with_status(
-            status,
-            &wire::Error {
-                error: self.to_string(),
-            },
-        )
+        let error = self.to_string();
+        let response = with_status(status, &wire::Error { error });
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            return retry_soon(response);
+        }
+        response
     }
 }

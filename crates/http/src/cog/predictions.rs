@@ -111,7 +111,7 @@ pub(super) async fn show(
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
     let job = match JobId::parse(&id) {
-        Ok(id) => state.jobs().get(&client.account, &id).await,
+        Ok(id) => state.jobs().get(&client.account, &id).await?,
         Err(_) => None,
     };
     let job = job.ok_or(ApiError::UnknownJob(id))?;

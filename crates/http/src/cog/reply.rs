@@ -20,6 +20,7 @@ use crate::shared::cancel_after::{CANCEL_AFTER, InvalidCancelAfter};
 use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::parse_body::BodyParseError;
 pub(super) use crate::shared::response::json;
+use crate::shared::response::retry_soon;
 use crate::shared::warnings::with_warnings;
 
 /// The response to a client that waited for the result.
@@ -225,7 +226,10 @@ fn refused(refusal: &Refusal) -> Response {
             StatusCode::SERVICE_UNAVAILABLE,
             "Setup has not finished yet. Wait until it has finished, or GET /health-check for status.",
         ),
-        Refusal::StoreUnavailable => failed(StatusCode::SERVICE_UNAVAILABLE, &refusal.to_string()),
+        Refusal::StoreUnavailable => retry_soon(failed(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &refusal.to_string(),
+        )),
         Refusal::Closing => failed(
             StatusCode::SERVICE_UNAVAILABLE,
             "The server is shutting down.",

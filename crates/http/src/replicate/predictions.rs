@@ -123,7 +123,7 @@ impl AppState {
         id: &str,
     ) -> Result<Arc<Job>, ApiError> {
         let job = match JobId::parse(id) {
-            Ok(id) => self.models.lookup().get(&caller.account, &id).await,
+            Ok(id) => self.models.lookup().get(&caller.account, &id).await?,
             Err(_) => None,
         };
         job.filter(|job| job.kind() == kind)

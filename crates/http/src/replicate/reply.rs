@@ -22,7 +22,7 @@ use crate::request_metrics::RejectReason;
 use crate::shared::body_limit::BodyError;
 use crate::shared::cancel_after::InvalidCancelAfter;
 use crate::shared::parse_body::{BodyParseError, ShapeError};
-use crate::shared::response::json;
+use crate::shared::response::{json, retry_soon};
 
 /// 200 with a JSON body.
 pub(super) fn ok(body: &impl Serialize) -> Response {
@@ -362,16 +362,12 @@ fn rule_name(rule: &Rule) -> &'static str {
 
 /// 503 with `Retry-After`.
 fn unavailable(detail: &str) -> Response {
-    let mut response = problem(
+    retry_soon(problem(
         StatusCode::SERVICE_UNAVAILABLE,
         "Service unavailable",
         detail,
         &[],
-    );
-    response
-        .headers_mut()
-        .insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    response
+    ))
 }
 
 /// 429. Clients read the time to wait from the header or from the body.

@@ -43,7 +43,7 @@ pub(super) async fn follow(
         .models
         .lookup()
         .get(&account, &id)
-        .await
+        .await?
         .ok_or(ApiError::Unknown("stream"))?;
     let seen = headers
         .get("last-event-id")

@@ -1,7 +1,7 @@
 //! Responses that several APIs send: serialized JSON and event streams.
 
 use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
@@ -13,6 +13,14 @@ pub(crate) fn json(status: StatusCode, body: Bytes) -> Response {
     response
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// The same response to a request that may succeed when it is repeated in a second.
+pub(crate) fn retry_soon(mut response: Response) -> Response {
+    response
+        .headers_mut()
+        .insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }
 

@@ -66,8 +66,8 @@ impl JobService {
             }
         };
         for job in found {
-            // Loads it.
-            self.get(&job.account, id).await;
+            // Loads it. A failure is logged, and the job is loaded later.
+            self.get(&job.account, id).await.ok();
         }
     }
 

@@ -46,8 +46,9 @@ impl UpkeepHandler for ModelRegistry {
             return false;
         }
         match self.lookup().find(&entry.account, &entry.id).await {
-            Some(job) => job.status().is_terminal(),
-            None => true,
+            Ok(Some(job)) => job.status().is_terminal(),
+            Ok(None) => true,
+            Err(_) => false,
         }
     }
 

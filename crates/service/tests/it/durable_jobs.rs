@@ -73,6 +73,7 @@ async fn a_finished_job_is_found_after_a_restart() {
         .get(&Account::ANONYMOUS, &id("a"))
         .await
         .unwrap()
+        .unwrap()
         .snapshot();
     assert_eq!(
         (after.status, after.output, after.metrics),
@@ -115,12 +116,17 @@ async fn queued_jobs_run_in_order_after_a_restart() {
         .get(&Account::ANONYMOUS, &id("first"))
         .await
         .unwrap()
+        .unwrap()
         .snapshot();
     assert_eq!(lost.status, Status::Failed);
     assert!(lost.error.is_some_and(|error| error.contains("--on-lost")));
     for name in ["a", "b", "c"] {
         let run = model.started().await;
-        let job = jobs.get(&Account::ANONYMOUS, &id(name)).await.unwrap();
+        let job = jobs
+            .get(&Account::ANONYMOUS, &id(name))
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(job.status(), Status::Processing, "{name}");
         run.send(Event::Ended(Outcome::Succeeded {
             output: Some(value("1")),
@@ -167,8 +173,14 @@ async fn a_job_that_a_worker_holds_from_before_a_restart_is_handed_over_once() {
         output: Some(value("7")),
     }));
     let [a, b] = [
-        jobs.get(&Account::ANONYMOUS, &id("a")).await.unwrap(),
-        jobs.get(&Account::ANONYMOUS, &id("b")).await.unwrap(),
+        jobs.get(&Account::ANONYMOUS, &id("a"))
+            .await
+            .unwrap()
+            .unwrap(),
+        jobs.get(&Account::ANONYMOUS, &id("b"))
+            .await
+            .unwrap()
+            .unwrap(),
     ];
     b.ended().await;
     assert_eq!(
@@ -207,6 +219,7 @@ async fn close_leaves_waiting_jobs_to_the_next_server() {
     while jobs
         .get(&Account::ANONYMOUS, &id("waits"))
         .await
+        .unwrap()
         .is_none_or(|job| job.status() != Status::Succeeded)
     {
         tokio::task::yield_now().await;
@@ -236,6 +249,7 @@ async fn a_new_request_can_reuse_the_id_of_an_ended_job() {
     let stored = jobs
         .get(&Account::ANONYMOUS, &id("a"))
         .await
+        .unwrap()
         .unwrap()
         .snapshot();
     assert_eq!(stored.output.as_deref(), Some(&b"2"[..]));
@@ -291,6 +305,7 @@ async fn data_is_removed_before_the_job_is_removed() {
         match jobs
             .get(&Account::ANONYMOUS, &id("a"))
             .await
+            .unwrap()
             .map(|job| job.snapshot())
         {
             Some(job) if job.data_removed => break job,

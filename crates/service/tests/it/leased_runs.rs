@@ -174,7 +174,12 @@ async fn a_result_that_does_not_count_is_reported_as_such() {
     let run = spawn(&jobs, leased(&elsewhere, admitted(&model)));
     model.started().await.send(succeeded());
     assert_eq!(run.await.unwrap(), RunOutcome::ByAnother);
-    assert!(jobs.get(&Account::ANONYMOUS, &spec().id).await.is_none());
+    assert!(
+        jobs.get(&Account::ANONYMOUS, &spec().id)
+            .await
+            .unwrap()
+            .is_none()
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -124,7 +124,11 @@ async fn a_job_that_ended_elsewhere_does_not_start() {
     first.ended().await;
     waits.ended().await;
     assert_eq!((model.starts(), waits.status()), (1, Status::Canceled));
-    let shown = jobs.get(&Account::ANONYMOUS, &id("waits")).await.unwrap();
+    let shown = jobs
+        .get(&Account::ANONYMOUS, &id("waits"))
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(shown.status(), Status::Canceled);
 }
 
@@ -242,6 +246,31 @@ async fn a_job_whose_lease_fails_is_left_to_the_next_process() {
     let record = store.record(&id("a")).await;
     assert_eq!((record.attempt, record.status), (0, Status::Queued));
     assert_eq!(model.starts(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_cannot_be_read_is_not_an_unknown_job() {
+    let store = FaultyStore::new();
+    let options = || ServiceOptions {
+        store: Some(Arc::clone(&store) as _),
+        ..ServiceOptions::default()
+    };
+    let model = FakeModel::without_streaming(1);
+    let jobs = service_with(model.clone(), options());
+    let ticket = expect_new(jobs.submit(named("a")).await);
+    model.started().await.send(succeeded());
+    ticket.job().ended().await;
+    // Another server, which has the job in the store only.
+    let jobs = service_with(FakeModel::without_streaming(1), options());
+    let account = Account::ANONYMOUS;
+    store.fail_reads(3);
+    let unavailable = Some(Refusal::StoreUnavailable);
+    assert_eq!(jobs.get(&account, &id("a")).await.err(), unavailable);
+    assert_eq!(jobs.find(&account, &id("a")).await.err(), unavailable);
+    assert_eq!(jobs.cancel(&account, &id("a")).await.err(), unavailable);
+    let job = jobs.get(&account, &id("a")).await.unwrap();
+    assert_eq!(job.map(|job| job.status()), Some(Status::Succeeded));
+    assert!(jobs.get(&account, &id("b")).await.unwrap().is_none());
 }
 
 /// Upkeep reads the record later, and then decides about the entry.

@@ -108,7 +108,8 @@ async fn partly_loaded_with_attempts(
 
 async fn status_shown(jobs: &JobService, number: usize) -> (Status, bytes::Bytes) {
     let job = jobs.get(&Account::ANONYMOUS, &id(number)).await;
-    let job = job.expect("the job exists").snapshot();
+    let job = job.expect("the store answers").expect("the job exists");
+    let job = job.snapshot();
     (job.status, job.input)
 }
 
@@ -166,7 +167,7 @@ async fn a_job_that_is_not_loaded_yet_is_found_listed_and_canceled() {
     let newest: Vec<JobId> = listed.iter().map(|job| job.id().clone()).collect();
     assert_eq!(newest, (JOBS - 10..JOBS).rev().map(id).collect::<Vec<_>>());
     assert!(listed.iter().all(|job| job.status() == Status::Queued));
-    let canceled = jobs.get(&Account::ANONYMOUS, &id(1_501)).await;
+    let canceled = jobs.get(&Account::ANONYMOUS, &id(1_501)).await.unwrap();
     let canceled = canceled.expect("the job exists");
     assert!(jobs.cancel(&Account::ANONYMOUS, &id(1_501)).await.unwrap());
     canceled.ended().await;
@@ -274,7 +275,7 @@ async fn a_job_is_loaded_by_its_id_before_its_turn() {
     let run = worker.started().await;
     store.allow_reads_of_open_jobs(100);
     jobs.loaded().await;
-    let job = jobs.get(&Account::ANONYMOUS, &run.work.id).await;
+    let job = jobs.get(&Account::ANONYMOUS, &run.work.id).await.unwrap();
     let job = job.expect("the job runs");
     run.send(succeeded());
     job.ended().await;

@@ -246,7 +246,7 @@ async fn two_accounts_can_use_the_same_id_and_see_only_their_own_job() {
     let second = expect_new(jobs.submit(put(&b, r#"{"n":2}"#)).await);
     let mut second_run = model.started().await;
 
-    assert!(jobs.get(&Account::ANONYMOUS, &id).await.is_none());
+    assert!(jobs.get(&Account::ANONYMOUS, &id).await.unwrap().is_none());
     assert!(jobs.cancel(&b, &id).await.unwrap());
     second_run.cancel_requested().await;
     assert!(
@@ -261,11 +261,11 @@ async fn two_accounts_can_use_the_same_id_and_see_only_their_own_job() {
     second.job().ended().await;
 
     assert_eq!(
-        jobs.get(&a, &id).await.map(|job| job.status()),
+        jobs.get(&a, &id).await.unwrap().map(|job| job.status()),
         Some(Status::Succeeded)
     );
     assert_eq!(
-        jobs.get(&b, &id).await.map(|job| job.status()),
+        jobs.get(&b, &id).await.unwrap().map(|job| job.status()),
         Some(Status::Canceled)
     );
     assert!(matches!(
@@ -306,9 +306,9 @@ async fn an_ended_job_is_forgotten_after_the_retention_time() {
         .send(Event::Ended(Outcome::Succeeded { output: None }));
     ticket.job().ended().await;
     let id = ticket.job().id().clone();
-    assert!(jobs.get(&Account::ANONYMOUS, &id).await.is_some());
+    assert!(jobs.get(&Account::ANONYMOUS, &id).await.unwrap().is_some());
 
-    while jobs.get(&Account::ANONYMOUS, &id).await.is_some() {
+    while jobs.get(&Account::ANONYMOUS, &id).await.unwrap().is_some() {
         tokio::time::sleep(fake_model::KEEP_FOR / 10).await;
     }
 }

@@ -92,6 +92,7 @@ async fn input_shown(jobs: &JobService, number: usize) -> String {
     let job = jobs
         .get(&Account::ANONYMOUS, &id(number))
         .await
+        .expect("the store answers")
         .expect("the job exists")
         .snapshot();
     String::from_utf8(job.input.to_vec()).expect("the input is UTF-8")
@@ -282,6 +283,7 @@ async fn an_unreadable_job_that_another_server_ended_shows_that_end() {
     let found = jobs
         .get(&Account::ANONYMOUS, &id(3))
         .await
+        .unwrap()
         .expect("the job is recorded");
     assert_eq!(found.status(), Status::Canceled);
 }

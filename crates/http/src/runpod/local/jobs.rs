@@ -59,11 +59,11 @@ pub(super) async fn show(
     State(app): State<Arc<AppState>>,
     caller: Identity,
     Path(id): Path<String>,
-) -> Response {
-    match app.find(&caller.account, &id).await {
+) -> Result<Response, ApiError> {
+    Ok(match app.find(&caller.account, &id).await? {
         Some(job) => json(StatusCode::OK, render::state(&job.snapshot())),
         None => reply::failed(&id, JOB_NOT_FOUND),
-    }
+    })
 }
 
 /// `POST /status/{id}`: waits for the end of the job. Runpod's own server starts the job
@@ -72,14 +72,14 @@ pub(super) async fn wait(
     State(app): State<Arc<AppState>>,
     caller: Identity,
     Path(id): Path<String>,
-) -> Response {
-    match app.find(&caller.account, &id).await {
+) -> Result<Response, ApiError> {
+    Ok(match app.find(&caller.account, &id).await? {
         Some(job) => {
             app.jobs().ended_or_left(&job).await;
             outcome(&job)
         }
         None => reply::failed(&id, JOB_NOT_FOUND),
-    }
+    })
 }
 
 /// `POST /cancel/{id}`: cancels the job and returns its status after that.
@@ -88,7 +88,7 @@ pub(super) async fn cancel(
     caller: Identity,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    let Some(job) = app.find(&caller.account, &id).await else {
+    let Some(job) = app.find(&caller.account, &id).await? else {
         return Ok(reply::failed(&id, JOB_NOT_FOUND));
     };
     let jobs = app.jobs();
@@ -112,8 +112,15 @@ fn outcome(job: &Job) -> Response {
 
 impl AppState {
     /// Finds a job of this account.
-    pub(super) async fn find(&self, account: &Account, id: &str) -> Option<Arc<Job>> {
-        self.jobs().get(account, &JobId::parse(id).ok()?).await
+    pub(super) async fn find(
+        &self,
+        account: &Account,
+        id: &str,
+    ) -> Result<Option<Arc<Job>>, Refusal> {
+        match JobId::parse(id) {
+            Ok(id) => self.jobs().get(account, &id).await,
+            Err(_) => Ok(None),
+        }
     }
 
     /// Submits a job. It continues when its client disconnects.

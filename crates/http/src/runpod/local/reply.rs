@@ -11,7 +11,7 @@ use super::wire::Fault;
 use crate::runpod::status::status_name;
 use crate::shared::body_limit::BodyError;
 use crate::shared::json_object::JsonObjectWriter;
-use crate::shared::response::json;
+use crate::shared::response::{json, retry_soon};
 
 /// The result of a job in the format of Runpod's own server, which omits null values.
 pub(super) fn outcome(job: &Snapshot) -> Response {
@@ -159,6 +159,9 @@ impl IntoResponse for ApiError {
                     .field("detail", &faults)
                     .finish(),
             ),
+            Self::Refused(refusal @ Refusal::StoreUnavailable) => {
+                retry_soon(detail(status_of(&refusal), &refusal.to_string()))
+            }
             Self::Refused(refusal) => detail(status_of(&refusal), &refusal.to_string()),
         }
     }

@@ -13,7 +13,7 @@ use tidegate_service::{Job, ReadPosition};
 
 use super::AppState;
 use super::jobs::JOB_NOT_FOUND;
-use super::reply;
+use super::reply::{self, ApiError};
 use crate::access::Identity;
 
 /// How long `GET` waits for new parts: clients ask again at once, and time out after ten seconds.
@@ -72,12 +72,12 @@ pub(super) async fn next(
     State(app): State<Arc<AppState>>,
     caller: Identity,
     Path(id): Path<String>,
-) -> Response {
-    let Some(job) = app.find(&caller.account, &id).await else {
-        return reply::failed(&id, JOB_NOT_FOUND);
+) -> Result<Response, ApiError> {
+    let Some(job) = app.find(&caller.account, &id).await? else {
+        return Ok(reply::failed(&id, JOB_NOT_FOUND));
     };
     if !app.may_stream() {
-        return reply::failed(&id, NOT_A_GENERATOR);
+        return Ok(reply::failed(&id, NOT_A_GENERATOR));
     }
     let from = app.stream_cursors.position(&job);
     let seen = ReadPosition {
@@ -105,7 +105,7 @@ pub(super) async fn next(
     } else {
         Vec::new()
     };
-    reply::parts(&now, &[parts, rest].concat())
+    Ok(reply::parts(&now, &[parts, rest].concat()))
 }
 
 /// `POST /stream/{id}`: waits for the end of the job and returns all parts.
@@ -113,16 +113,16 @@ pub(super) async fn all(
     State(app): State<Arc<AppState>>,
     caller: Identity,
     Path(id): Path<String>,
-) -> Response {
-    let Some(job) = app.find(&caller.account, &id).await else {
-        return reply::failed(&id, JOB_NOT_FOUND);
+) -> Result<Response, ApiError> {
+    let Some(job) = app.find(&caller.account, &id).await? else {
+        return Ok(reply::failed(&id, JOB_NOT_FOUND));
     };
     if app.may_stream() {
         job.ended().await;
     }
     // The schema may have become known while the job ran.
     if !app.may_stream() {
-        return reply::failed(&id, NOT_A_GENERATOR);
+        return Ok(reply::failed(&id, NOT_A_GENERATOR));
     }
     let parts = job
         .progress(ReadPosition {
@@ -131,7 +131,7 @@ pub(super) async fn all(
         })
         .await
         .outputs;
-    reply::parts(&job.snapshot_without_output(), &parts)
+    Ok(reply::parts(&job.snapshot_without_output(), &parts))
 }
 
 impl AppState {

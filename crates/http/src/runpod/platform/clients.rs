@@ -244,7 +244,7 @@ pub(super) async fn requests(request: ClientRequest) -> Result<Response, ApiErro
         // A summary does not say why the job ended, or whether it lost its worker.
         let whole = match job.status {
             Status::Processing | Status::Failed | Status::Canceled => {
-                endpoint.jobs.find(&job.account, &job.id).await
+                endpoint.jobs.find(&job.account, &job.id).await?
             }
             _ => None,
         };
@@ -274,7 +274,7 @@ impl AppState {
         let job = endpoint
             .jobs
             .get(&caller.account, &parsed)
-            .await
+            .await?
             .ok_or_else(unknown)?;
         let brief = job.summary();
         let here = brief.target.model == endpoint.jobs.target().model

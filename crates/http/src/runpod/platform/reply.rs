@@ -12,7 +12,7 @@ use crate::request_metrics::RejectReason;
 use crate::shared::body_limit::BodyError;
 use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::parse_body::BodyParseError;
-use crate::shared::response::json;
+use crate::shared::response::{json, retry_soon};
 
 /// Every error of a request to the platform API.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +113,9 @@ impl ApiError {
             response
                 .headers_mut()
                 .insert(RETRY_AFTER, HeaderValue::from(exceeded.retry_after()));
+        }
+        if matches!(self, Self::Store | Self::Refused(Refusal::StoreUnavailable)) {
+            response = retry_soon(response);
         }
         match self.reason() {
             Some(reason) => reason.tag(response),

@@ -14,7 +14,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use tidegate_core::store::{Documents, StoreError};
-use tidegate_core::{Status, chain};
+use tidegate_core::{Refusal, Status, chain};
 use tidegate_service::{Job, Submission, Submitted};
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
@@ -203,11 +203,12 @@ impl Batches {
                     .get(key)
                     .await?
                     .is_none_or(|batch| batch.state == BatchState::Cancelled);
+            let unavailable = |refusal: Refusal| StoreError::Unavailable(refusal.to_string());
             let known = endpoint.jobs.find(&key.account, &id).await;
-            if let Some(job) = known {
+            if let Some(job) = known.map_err(unavailable)? {
                 if cancelled && job.status() == Status::Queued {
                     let canceled = endpoint.cancel(&key.account, &id).await;
-                    canceled.map_err(|refusal| StoreError::Unavailable(refusal.to_string()))?;
+                    canceled.map_err(unavailable)?;
                 }
                 return Ok(Ok(job));
             }
