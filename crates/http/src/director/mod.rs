@@ -117,14 +117,14 @@ async fn update(State(state): State<Calls>, headers: HeaderMap, body: Body) -> R
 }
 
 impl Calls {
-    /// Reads a call and answers it. If the director disconnects, the effect of the call may be committed
-    /// all the same; the director repeats the call, and every call can be repeated.
+    /// Reads a call and answers it. If the director disconnects, the call is completed all the same; the
+    /// director repeats it, and every call can be repeated.
     async fn answer<C, R, F, Fut>(&self, headers: &HeaderMap, body: Body, handle: F) -> Response
     where
         C: DeserializeOwned + Send + 'static,
-        R: Serialize,
+        R: Serialize + Send + 'static,
         F: FnOnce(Arc<DirectorCalls>, C) -> Fut,
-        Fut: Future<Output = Result<R, CallError>>,
+        Fut: Future<Output = Result<R, CallError>> + Send + 'static,
     {
         let body = match read_json_body(headers, body, self.limit).await {
             Ok(body) => body,
@@ -134,7 +134,8 @@ impl Calls {
             Ok(call) => call,
             Err(error) => return CallRefusal::Unreadable(error).into_response(),
         };
-        match handle(Arc::clone(&self.calls), call).await {
+        let call = handle(Arc::clone(&self.calls), call);
+        match self.calls.complete(call).await {
             Ok(result) => reply::ok(&result),
             Err(error) => CallRefusal::Call(error).into_response(),
         }

@@ -1,6 +1,7 @@
 //! The calls of directors: heartbeats, leases, events and ends of jobs. The HTTP layer checks the token of
 //! the directors; here the token of each lease is checked.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use tidegate_core::director_api::{
@@ -57,7 +58,19 @@ impl DirectorCalls {
         }
     }
 
-    /// A heartbeat of a director.
+    /// Completes a call, also if the director does not wait for the reply: after a commit there is more to
+    /// do, such as sending a webhook.
+    pub async fn complete<R: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<R, CallError>> + Send + 'static,
+    ) -> Result<R, CallError> {
+        let task = self.models.lookup().model.tasks.spawn(call);
+        let failed = || StoreError::Unavailable("the call was interrupted".to_owned());
+        task.await.unwrap_or_else(|_| Err(failed().into()))
+    }
+
+    /// A heartbeat of a director. The reply comes before the director gives up, also if it is only that the
+    /// store does not answer: a director without a reply must assume that it is cut off.
     pub async fn heartbeat(&self, call: HeartbeatCall) -> Result<HeartbeatReply, CallError> {
         let settings = self.cluster.settings;
         let HeartbeatCall {
