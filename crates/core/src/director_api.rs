@@ -35,6 +35,25 @@ pub mod paths {
     pub const FILES: &str = "/director/v1/files";
 }
 
+/// The body of the response to a call that was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallErrorBody {
+    /// What is wrong.
+    pub detail: String,
+    /// What the director does about it; absent if the status code says all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<CallErrorCode>,
+}
+
+/// A reason that a director treats in a special way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallErrorCode {
+    /// The API process can be reached, and its store does not answer. No lease expires meanwhile, so the
+    /// director continues its jobs.
+    StoreUnavailable,
+}
+
 /// The token of one lease: it permits the calls about this job and attempt, and nothing else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseToken(pub String);

@@ -1,7 +1,8 @@
 //! The calls of a director to the API, over HTTP.
 //!
 //! The operator names one or more processes of the API. A call goes to the one that replied last; when it
-//! does not reply, the others are tried in turn. Callers decide what is retried.
+//! does not reply, the others are tried in turn. If one of them replies that its store does not answer, that
+//! is the result. Callers decide what is retried.
 
 use std::fs::File;
 use std::ops::ControlFlow;
@@ -14,9 +15,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_core::chain;
 use tidegate_core::director_api::{
-    FinishCall, FinishReply, HeartbeatCall, HeartbeatReply, LeaseCall, LeaseReply, LeaseToken,
-    PublishCall, PublishReply, RegisterCall, RegisterReply, ReleaseCall, UpdateCall, UpdateReply,
-    paths,
+    CallErrorBody, CallErrorCode, FinishCall, FinishReply, HeartbeatCall, HeartbeatReply,
+    LeaseCall, LeaseReply, LeaseToken, PublishCall, PublishReply, RegisterCall, RegisterReply,
+    ReleaseCall, UpdateCall, UpdateReply, paths,
 };
 use tidegate_net::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tidegate_net::{Client, HttpRequest, HttpResponse, Url, host_of};
@@ -45,6 +46,14 @@ pub enum ApiError {
         /// The status of its response.
         status: u16,
         /// The beginning of its response.
+        message: String,
+    },
+    /// The process can be reached, and its store does not answer.
+    #[error("the API at `{host}` cannot use its store: {message}")]
+    StoreUnavailable {
+        /// The process.
+        host: String,
+        /// What it says about the store.
         message: String,
     },
     /// The directors' token is wrong.
@@ -146,6 +155,7 @@ impl ApiClient {
         headers.insert(AUTHORIZATION, self.authorization.clone());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let mut index = self.current.load(Ordering::Relaxed);
+        let mut store_outage = None;
         for is_last in self.tries() {
             let base = &self.urls[index];
             let request = HttpRequest {
@@ -157,7 +167,16 @@ impl ApiClient {
             let response = self.net.send(request).await;
             let result = response.map_err(ApiError::Unreachable);
             let result = result.and_then(|response| read(base, response));
+            if let Err(ApiError::StoreUnavailable { host, message }) = &result {
+                store_outage = Some(ApiError::StoreUnavailable {
+                    host: host.clone(),
+                    message: message.clone(),
+                });
+            }
             match self.settle(index, is_last, result) {
+                ControlFlow::Break(Err(error)) if !error.is_permanent() => {
+                    return Err(store_outage.unwrap_or(error));
+                }
                 ControlFlow::Break(result) => return result,
                 ControlFlow::Continue(next) => index = next,
             }
@@ -323,6 +342,15 @@ fn upload_error(base: &Url, error: tidegate_net::Error) -> ApiError {
 
 fn status_error(base: &Url, status: u16, body: &[u8]) -> ApiError {
     let host = host_of(base);
+    // A proxy in front of the API sends other bodies.
+    if let Ok(CallErrorBody {
+        detail,
+        code: Some(CallErrorCode::StoreUnavailable),
+    }) = serde_json::from_slice(body)
+    {
+        let message = detail.chars().take(MAX_MESSAGE).collect();
+        return ApiError::StoreUnavailable { host, message };
+    }
     let message = String::from_utf8_lossy(body);
     let message = message.trim().chars().take(MAX_MESSAGE).collect();
     match status {
@@ -365,5 +393,26 @@ mod tests {
             .filter(|status| status_error(&base, *status, b"").is_permanent())
             .collect();
         assert_eq!(permanent, [400, 403, 409, 413, 422]);
+    }
+
+    #[test]
+    fn only_the_api_itself_reports_an_outage_of_its_store() {
+        let base = Url::parse("http://api:5000").unwrap();
+        let is_outage = |body: &[u8]| {
+            let error = status_error(&base, 503, body);
+            assert!(!error.is_permanent());
+            matches!(error, ApiError::StoreUnavailable { .. })
+        };
+        assert!(is_outage(
+            br#"{"detail": "x", "code": "store_unavailable"}"#
+        ));
+        for other in [
+            &b""[..],
+            b"<h1>503 Service Unavailable</h1>",
+            br#"{"detail": "no server is available"}"#,
+            br#"{"detail": "x", "code": "another_code"}"#,
+        ] {
+            assert!(!is_outage(other), "{}", String::from_utf8_lossy(other));
+        }
     }
 }

@@ -21,16 +21,16 @@ impl ApiLink {
     /// A process of the API has replied.
     pub(crate) fn replied(&self, host: &str) {
         if std::mem::take(&mut *self.lock()) > 0 {
-            tracing::info!(host, "the API can be reached again");
+            tracing::info!(host, "the API replies again");
         }
     }
 
-    /// No process of the API has replied.
+    /// No process of the API could handle a call.
     pub(crate) fn failed(&self, error: &str) {
         let mut failures = self.lock();
         *failures = failures.saturating_add(1);
         if *failures == 1 {
-            tracing::warn!(error, "failed to reach the API, retrying");
+            tracing::warn!(error, "failed to call the API, retrying");
         }
     }
 

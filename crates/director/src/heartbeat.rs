@@ -13,6 +13,7 @@ use tidegate_core::leases::HeldLease;
 use tidegate_core::queue::{QueueKind, QueueName};
 use tokio::time::Instant;
 
+use crate::api_client::ApiError;
 use crate::director::{DirectorError, Inner, OnIsolated};
 use crate::version_loop::VersionLoop;
 
@@ -30,7 +31,8 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 struct Schedule {
     lease: Duration,
     interval: Duration,
-    /// When the last heartbeat was sent that was replied to.
+    /// When the last heartbeat was sent that the API replied to, if only to say that its store does not
+    /// answer.
     renewed_at: Instant,
     has_connected: bool,
 }
@@ -66,6 +68,12 @@ impl Inner {
                     if !is_registered {
                         self.pause(&schedule).await;
                     }
+                }
+                Err(ApiError::StoreUnavailable { .. }) => {
+                    self.connected.send_replace(false);
+                    // Leases do not expire while the store does not answer.
+                    schedule.renewed_at = sent_at;
+                    tokio::time::sleep(self.api.pause().min(schedule.interval)).await;
                 }
                 Err(_) => {
                     self.connected.send_replace(false);

@@ -45,6 +45,8 @@ pub(crate) struct FakeApi {
 pub(crate) struct ApiState {
     /// Whether every call fails.
     is_down: AtomicBool,
+    /// Whether every call fails because the store does not answer.
+    is_store_down: AtomicBool,
     /// The number of calls that failed.
     failures: AtomicUsize,
     inner: Mutex<Inner>,
@@ -169,6 +171,11 @@ impl ApiState {
         self.is_down.store(is_down, Ordering::SeqCst);
     }
 
+    /// Makes every call fail because the store does not answer, or not.
+    pub(crate) fn set_store_down(&self, is_down: bool) {
+        self.is_store_down.store(is_down, Ordering::SeqCst);
+    }
+
     /// Whether this call fails; counts it.
     fn fails(&self) -> bool {
         let is_down = self.is_down.load(Ordering::SeqCst);
@@ -251,6 +258,11 @@ impl ApiState {
         }
         if self.fails() {
             return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        }
+        if self.is_store_down.load(Ordering::SeqCst) {
+            self.failures.fetch_add(1, Ordering::SeqCst);
+            let body = r#"{"detail":"the store is unavailable","code":"store_unavailable"}"#;
+            return (StatusCode::SERVICE_UNAVAILABLE, body).into_response();
         }
         let call = serde_json::from_slice(body).expect("the call can be read");
         self.with(|inner| {

@@ -100,6 +100,29 @@ async fn an_isolated_director_stops_its_predictions_and_releases_them() {
     assert_eq!(calls.released[0].lease.job.id, id);
 }
 
+/// As often as heartbeats are sent, the lease would have expired many times.
+#[tokio::test]
+async fn a_director_continues_its_predictions_while_the_store_of_the_api_is_down() {
+    let harness = Harness::start(Options {
+        timing: SHORT,
+        // A process that does not reply changes nothing.
+        first_url: FirstUrl::IsDead,
+        ..Options::default()
+    })
+    .await;
+    let id = harness.add("a").await;
+    let run = harness.model.started().await;
+    harness.api.set_store_down(true);
+    let began = tokio::time::Instant::now();
+    eventually(|| harness.api.failures() > 3 && began.elapsed() > 3 * SHORT.lease).await;
+    assert!(!harness.director.is_isolated());
+    run.succeed("1");
+    harness.api.set_store_down(false);
+    harness.wait_for_messages((0, 0)).await;
+    assert_eq!(harness.api.status(&id), Some(Status::Succeeded));
+    assert!(harness.api.calls().released.is_empty());
+}
+
 #[tokio::test]
 async fn an_isolated_director_continues_trainings() {
     let harness = Harness::start(Options {

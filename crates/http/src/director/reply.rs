@@ -3,10 +3,11 @@
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use tidegate_core::director_api::{CallErrorBody, CallErrorCode};
+use tidegate_core::store::StoreError;
 use tidegate_service::CallError;
 
 use crate::shared::body_limit::BodyError;
-use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::response::json;
 
 /// A 200 response with this body.
@@ -43,6 +44,12 @@ pub(super) enum CallRefusal {
 
 impl IntoResponse for CallRefusal {
     fn into_response(self) -> Response {
+        let code = match &self {
+            Self::Call(CallError::Store(StoreError::Unavailable(_) | StoreError::Full(_))) => {
+                Some(CallErrorCode::StoreUnavailable)
+            }
+            _ => None,
+        };
         let status = match &self {
             Self::WrongToken => StatusCode::UNAUTHORIZED,
             Self::NoSuchPath(_) => StatusCode::NOT_FOUND,
@@ -50,9 +57,14 @@ impl IntoResponse for CallRefusal {
             Self::Unreadable(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Unwritable(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Call(CallError::InvalidToken) => StatusCode::FORBIDDEN,
+            // A retry cannot succeed.
+            Self::Call(CallError::Store(StoreError::Invalid(_))) => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
             Self::Call(CallError::Store(_) | CallError::Live(_)) => StatusCode::SERVICE_UNAVAILABLE,
         };
-        let mut body = JsonObjectWriter::with_capacity(128);
-        json(status, body.field("detail", &self.to_string()).finish())
+        let detail = self.to_string();
+        let body = serde_json::to_vec(&CallErrorBody { detail, code });
+        json(status, body.expect("its keys are strings").into())
     }
 }

@@ -72,6 +72,16 @@ impl DirectorCalls {
     /// A heartbeat of a director. The reply comes before the director gives up, also if it is only that the
     /// store does not answer: a director without a reply must assume that it is cut off.
     pub async fn heartbeat(&self, call: HeartbeatCall) -> Result<HeartbeatReply, CallError> {
+        let limit = self.cluster.settings.heartbeat_limit();
+        tokio::time::timeout(limit, self.keep_alive(call))
+            .await
+            .unwrap_or_else(|_| {
+                let reason = format!("no reply within {} ms", limit.as_millis());
+                Err(StoreError::Unavailable(reason).into())
+            })
+    }
+
+    async fn keep_alive(&self, call: HeartbeatCall) -> Result<HeartbeatReply, CallError> {
         let settings = self.cluster.settings;
         let HeartbeatCall {
             holder,

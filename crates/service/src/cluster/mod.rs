@@ -68,6 +68,15 @@ pub struct ClusterSettings {
 }
 
 impl Default for ClusterSettings {
+impl ClusterSettings {
+    /// How long the store has to answer a heartbeat. Directors wait for the reply for one interval, and for
+    /// a second at least.
+    fn heartbeat_limit(&self) -> Duration {
+        let interval = self.heartbeat_interval;
+        interval.clamp(Duration::from_secs(1), Duration::from_secs(10)) * 3 / 4
+    }
+}
+
     fn default() -> Self {
         Self {
             lease: Duration::from_secs(30),
