@@ -9,13 +9,14 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::lease::{Fence, Nonce};
 use crate::outbox::OutboxMessage;
 use crate::record::{JobRecord, JobSpec};
 use crate::store::StoreError;
-use crate::{Account, JobId, wire};
+use crate::{Account, JobId, Status, wire};
 
 /// A process that takes leases.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -124,6 +125,19 @@ pub struct HeartbeatResult {
     pub lost: Vec<JobRef>,
 }
 
+/// What the record of a job says about its course.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobProgress {
+    /// The job.
+    pub job: JobRef,
+    /// Its status.
+    pub status: Status,
+    /// The number of its last attempt; 0 before the first.
+    pub attempt: u32,
+    /// When the last attempt began.
+    pub started_at: Option<Timestamp>,
+}
+
 /// The leases of a cluster, and the bookkeeping that finds jobs that no director runs.
 #[async_trait]
 pub trait Leases: Send + Sync {
@@ -158,6 +172,9 @@ pub trait Leases: Send + Sync {
     /// then on its job is not known to be in the queue. If this was not called for more than half of
     /// `lasts`, the holders that lived before live for `lasts` more: they could not send heartbeats.
     async fn expired(&self, lasts: Duration, limit: usize) -> Result<Vec<JobRecord>, StoreError>;
+
+    /// The progress of these jobs, in any order. Jobs that do not exist are absent.
+    async fn progress(&self, jobs: &[JobRef]) -> Result<Vec<JobProgress>, StoreError>;
 
     /// Records that these jobs are in the queue.
     async fn mark_queued(&self, jobs: &[JobRef]) -> Result<(), StoreError>;

@@ -53,6 +53,7 @@ fn check_reader(history: &History, cursor: usize, pushed: usize) {
             missed > 0 && cursor + missed <= pushed,
             "{missed} events cannot be missing"
         ),
+        Some(StreamBatch::Restarted) => unreachable!("the job does not run again"),
         Some(StreamBatch::Events(events)) => {
             let seen = events.iter().map(|event| {
                 if let StreamEvent::Output { index, .. } = event {

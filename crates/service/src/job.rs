@@ -103,6 +103,8 @@ struct State {
     end_decided: bool,
     history: Option<History>,
     event_positions: EventPositions,
+    /// The attempt that produces what is shown; known for jobs that directors run.
+    attempt: Option<u32>,
     /// Where the job is counted until it ends; absent for a job that this server does not run.
     counted_in: Option<Arc<OpenJobs>>,
 }
@@ -159,6 +161,7 @@ impl Job {
             end_decided: false,
             history: new.history.map(History::new),
             event_positions: EventPositions::default(),
+            attempt: None,
             counted_in: None,
         };
         let inner = Inner {

@@ -53,7 +53,10 @@ pub use models::trained::{
 };
 pub use models::{ModelRegistry, NoExecutor, ServedModel, ServedVersion};
 pub use run::{LeasedRun, Resumed, RunOutcome};
-pub use snapshot::{OutputDelta, OutputEvent, OutputEvents, ReadPosition, Snapshot, TerminalState};
+pub use snapshot::{
+    JobRestarted, OutputCursor, OutputDelta, OutputEvent, OutputEvents, ReadPosition, Snapshot,
+    TerminalState,
+};
 pub use stream::{StreamBatch, StreamEvent, StreamReader, StreamRefusal};
 pub use submit::{OnDuplicateId, ResponseMode, Submission, Submitted, Ticket};
 pub use waiting::loading::ServiceLookup;

@@ -103,9 +103,25 @@ impl OutputEvent {
     }
 }
 
+/// How far a client has read the output stream of a job.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OutputCursor {
+    /// What it has read.
+    pub position: ReadPosition,
+    /// The attempt that has produced it, if it is known.
+    pub attempt: Option<u32>,
+}
+
+/// The job runs again: what a client has read of its output stream does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the director that ran the job was lost, and the job runs again from the beginning")]
+pub struct JobRestarted;
+
 /// The next events of a job's output stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputEvents {
+    /// The attempt that produced them; known for jobs that directors run.
+    pub attempt: Option<u32>,
     /// The events, in the order in which the model produced them.
     pub events: Vec<OutputEvent>,
     /// Whether the job has ended and no event follows.

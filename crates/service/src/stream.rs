@@ -49,6 +49,8 @@ pub enum StreamBatch {
     Events(Vec<StreamEvent>),
     /// The reader was too slow: it lost this many events, and its stream ends.
     Lagged(usize),
+    /// The job runs again, and what the reader has received does not count: its stream ends.
+    Restarted,
 }
 
 /// Why a reader was refused.
@@ -64,6 +66,8 @@ pub(crate) struct History {
     events: VecDeque<StreamEvent>,
     /// The number of events that were dropped before the first one that is kept.
     dropped: usize,
+    /// The number of the first event of the last run of the job.
+    run_start: usize,
     /// The number of events that are kept for future readers.
     capacity: usize,
     pub(crate) readers: usize,
@@ -74,6 +78,7 @@ impl History {
         Self {
             events: VecDeque::new(),
             dropped: 0,
+            run_start: 0,
             capacity,
             readers: 0,
         }
@@ -92,9 +97,14 @@ impl History {
         }
     }
 
-    /// Drops all events: readers lose those that they have not read, and one more.
+    /// Drops all events: the job runs again. The streams of readers end that may have received some.
     pub(crate) fn restart(&mut self) {
+        if self.end() == self.run_start {
+            return;
+        }
+        // A reader that has received all events is not yet at the next run.
         self.dropped = self.end() + 1;
+        self.run_start = self.dropped;
         self.events.clear();
     }
 
@@ -111,10 +121,11 @@ impl History {
                 self.push(StreamEvent::Completed);
             }
             StartPosition::At(at)
-        } else if self.dropped > 0 || self.events.len() > self.capacity {
-            StartPosition::Truncated(self.end().saturating_sub(self.capacity))
+        } else if self.dropped > self.run_start || self.events.len() > self.capacity {
+            let count = self.end() - self.run_start;
+            StartPosition::Truncated(count.saturating_sub(self.capacity))
         } else {
-            StartPosition::At(0)
+            StartPosition::At(self.run_start)
         }
     }
 
@@ -125,6 +136,9 @@ impl History {
 
     /// The events from `cursor` on; `None` when there are none yet.
     pub(crate) fn after(&self, cursor: usize) -> Option<StreamBatch> {
+        if cursor < self.run_start {
+            return Some(StreamBatch::Restarted);
+        }
         if cursor < self.dropped {
             return Some(StreamBatch::Lagged(self.dropped - cursor));
         }
@@ -189,7 +203,7 @@ impl StreamReader {
                 self.cursor += events.len();
                 self.ended = matches!(events.last(), Some(StreamEvent::Completed));
             }
-            StreamBatch::Lagged(_) => self.ended = true,
+            StreamBatch::Lagged(_) | StreamBatch::Restarted => self.ended = true,
         }
         Some(batch)
     }
@@ -238,6 +252,30 @@ mod tests {
             history_with(0, 0, 7).start_position(false),
             StartPosition::At(7)
         ));
+    }
+
+    #[test]
+    fn a_job_that_runs_again_ends_the_streams_of_its_readers_and_begins_new_ones() {
+        let mut history = history_with(4, 1, 3);
+        history.restart();
+        assert!(matches!(history.after(0), Some(StreamBatch::Restarted)));
+        assert!(
+            matches!(history.after(3), Some(StreamBatch::Restarted)),
+            "it has received all events of the first run"
+        );
+        let StartPosition::At(cursor) = history.start_position(false) else {
+            panic!("no event of the second run is missing")
+        };
+        assert!(history.after(cursor).is_none());
+        history.restart();
+        assert!(
+            history.after(cursor).is_none(),
+            "it has received nothing of the second run"
+        );
+        history.push(StreamEvent::Start);
+        assert!(
+            matches!(history.after(cursor), Some(StreamBatch::Events(events)) if events.len() == 1)
+        );
     }
 
     #[test]

@@ -19,11 +19,17 @@ use crate::shared::warnings::with_warnings;
 /// A comment is sent after this much silence, so that no proxy closes the connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
+/// The error of a stream whose job runs again.
+const RESTARTED: &str = "the process that ran the prediction was lost, and the prediction runs again; GET it to see its result";
+
 /// The response that follows a job to its end. `view` is for a job that another API may have
 /// created.
 pub(super) fn response(reader: StreamReader, view: Option<CrossApiView>) -> Response {
     if let Some(skipped) = reader.truncated() {
-        let body = error_frame("SSE stream replay truncated; events were dropped", skipped);
+        let body = error_frame(
+            "SSE stream replay truncated; events were dropped",
+            Some(skipped),
+        );
         return event_stream(Body::from(body));
     }
     let warnings = reader.job().warnings();
@@ -41,8 +47,9 @@ pub(super) fn response(reader: StreamReader, view: Option<CrossApiView>) -> Resp
                 }
             }
             Ok(Some(StreamBatch::Lagged(skipped))) => {
-                error_frame("SSE stream lagged; events were dropped", skipped)
+                error_frame("SSE stream lagged; events were dropped", Some(skipped))
             }
+            Ok(Some(StreamBatch::Restarted)) => error_frame(RESTARTED, None),
         };
         Some((Ok::<_, std::convert::Infallible>(frames), (reader, view)))
     });
@@ -132,7 +139,7 @@ fn put_one_line(out: &mut BytesMut, json: &[u8]) {
     }
 }
 
-fn error_frame(error: &'static str, skipped: usize) -> Bytes {
+fn error_frame(error: &'static str, skipped: Option<usize>) -> Bytes {
     let mut out = BytesMut::new();
     frame(&mut out, "error", &StreamErrorEvent { error, skipped });
     out.freeze()
@@ -160,5 +167,7 @@ struct MetricEvent<'a> {
 #[derive(Serialize)]
 struct StreamErrorEvent {
     error: &'static str,
-    skipped: usize,
+    /// The number of events that were dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<usize>,
 }

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use serde::Serialize;
 use tidegate_core::Status;
-use tidegate_service::{Job, OutputEvent, OutputEvents, ReadPosition};
+use tidegate_service::{Job, JobRestarted, OutputCursor, OutputEvent, OutputEvents, ReadPosition};
 
 use super::AppState;
 use super::file_links::OutputJob;
@@ -26,6 +26,11 @@ use crate::shared::response::event_stream;
 /// After this much time without an event, a comment is sent, so that proxies keep the connection
 /// open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// The attempt that ids of events do not name.
+const FIRST_ATTEMPT: u32 = 1;
+/// The error of a stream whose prediction runs again.
+const RESTARTED: &str = "The director that ran the prediction was lost, and the prediction runs again from the beginning. Get the prediction to see its output.";
 
 /// `GET /v1/streams/{token}`
 pub(super) async fn follow(
@@ -73,7 +78,7 @@ struct SseWriter {
     state: Arc<AppState>,
     origin: Origin,
     second: i64,
-    seen: ReadPosition,
+    seen: OutputCursor,
     ended: bool,
     breaks: LineBreaks,
 }
@@ -84,7 +89,8 @@ impl SseWriter {
             return None;
         }
         match tokio::time::timeout(KEEP_ALIVE, self.job.output_events(self.seen)).await {
-            Ok(next) => Some(self.render(&next).into()),
+            Ok(Ok(next)) => Some(self.render(&next).into()),
+            Ok(Err(JobRestarted)) => Some(self.render_restarted().into()),
             // No empty line follows, because it would end an event.
             Err(_) => Some(Bytes::from_static(b": keep-alive\n")),
         }
@@ -93,7 +99,10 @@ impl SseWriter {
     fn render(&mut self, next: &OutputEvents) -> String {
         let mut out = String::new();
         for event in &next.events {
-            self.seen = event.position();
+            self.seen = OutputCursor {
+                position: event.position(),
+                attempt: next.attempt,
+            };
             match event {
                 OutputEvent::Logs { text, .. } => self.frame(&mut out, "logs", text),
                 OutputEvent::Output { json, .. } => {
@@ -114,25 +123,24 @@ impl SseWriter {
         out
     }
 
+    /// Ends the stream of a prediction that runs again: clients cannot take back what they have received.
+    fn render_restarted(&mut self) -> String {
+        let mut out = String::new();
+        self.ended = true;
+        self.error(&mut out, RESTARTED);
+        out
+    }
+
+    fn error(&self, out: &mut String, detail: &str) {
+        self.json_frame(out, "error", &ErrorEvent { detail });
+        let reason = Some("error");
+        self.json_frame(out, "done", &DoneEvent { reason });
+    }
+
     fn end(&self, out: &mut String) {
         let job = self.job.snapshot_without_output();
         match job.status {
-            Status::Failed => {
-                self.json_frame(
-                    out,
-                    "error",
-                    &ErrorEvent {
-                        detail: job.error.as_deref().unwrap_or_default(),
-                    },
-                );
-                self.json_frame(
-                    out,
-                    "done",
-                    &DoneEvent {
-                        reason: Some("error"),
-                    },
-                );
-            }
+            Status::Failed => self.error(out, job.error.as_deref().unwrap_or_default()),
             Status::Canceled | Status::Aborted => self.json_frame(
                 out,
                 "done",
@@ -165,7 +173,12 @@ impl SseWriter {
 
     /// The position after the event, the same for every client; [`parse_event_id`] reads it.
     fn event_id(&self) -> String {
-        format!("{}:{}.{}", self.second, self.seen.outputs, self.seen.logs)
+        let ReadPosition { outputs, logs } = self.seen.position;
+        let id = format!("{}:{outputs}.{logs}", self.second);
+        match self.seen.attempt {
+            Some(attempt) if attempt != FIRST_ATTEMPT => format!("{id}.{attempt}"),
+            Some(_) | None => id,
+        }
     }
 }
 
@@ -191,12 +204,17 @@ struct DoneEvent {
 }
 
 /// The position of the client, from the id of the last event that it received.
-fn parse_event_id(id: &str) -> Option<ReadPosition> {
-    let (outputs, rest) = id.split_once(':')?.1.split_once('.')?;
-    let logs = rest.split('.').next()?;
-    Some(ReadPosition {
-        outputs: outputs.parse().ok()?,
-        logs: logs.parse().ok()?,
+fn parse_event_id(id: &str) -> Option<OutputCursor> {
+    let mut parts = id.split_once(':')?.1.split('.');
+    let position = ReadPosition {
+        outputs: parts.next()?.parse().ok()?,
+        logs: parts.next()?.parse().ok()?,
+    };
+    // The last events have their name here.
+    let attempt = parts.next().and_then(|attempt| attempt.parse().ok());
+    Some(OutputCursor {
+        position,
+        attempt: Some(attempt.unwrap_or(FIRST_ATTEMPT)),
     })
 }
 
@@ -310,20 +328,20 @@ mod tests {
 
     #[test]
     fn event_ids_are_parsed_and_invalid_ones_ignored() {
-        assert_eq!(
-            parse_event_id("1700000000:3.17"),
-            Some(ReadPosition {
+        for (id, attempt) in [
+            ("1700000000:3.17", 1),
+            ("1700000000:3.17.done", 1),
+            ("1700000000:3.17.2", 2),
+            ("1700000000:3.17.2.done", 2),
+        ] {
+            let position = ReadPosition {
                 outputs: 3,
-                logs: 17
-            })
-        );
-        assert_eq!(
-            parse_event_id("1700000000:3.17.done"),
-            Some(ReadPosition {
-                outputs: 3,
-                logs: 17
-            })
-        );
+                logs: 17,
+            };
+            let attempt = Some(attempt);
+            let cursor = OutputCursor { position, attempt };
+            assert_eq!(parse_event_id(id), Some(cursor), "{id}");
+        }
         for foreign in ["", "1", "1690212292:0", "a:b.c", ":.", "1:-1.0"] {
             assert_eq!(parse_event_id(foreign), None, "{foreign}");
         }

@@ -1,20 +1,25 @@
 //! Handles to jobs that directors run. A handle shows the recorded status of its job and what the live
 //! events add to it. While a client waits for a job, one task of this process keeps its handle up to date:
-//! it is woken by the live events, and asks the store at intervals, because wake-ups may be lost.
+//! it is woken by the live events, and asks the store at intervals, because wake-ups may be lost. One query
+//! asks for all jobs that clients wait for.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tidegate_core::leases::JobRef;
+use jiff::Timestamp;
+use tidegate_core::leases::{JobProgress, JobRef};
 use tidegate_core::live::{LiveEvent, LivePosition, WakeReason};
 use tidegate_core::record::JobRecord;
+use tidegate_core::store::StoreError;
 use tidegate_core::{Status, chain};
 use tokio::sync::mpsc;
 
 use super::Cluster;
+use super::followed_jobs::FollowedJobs;
 use crate::job::{Job, WeakJob};
 use crate::job_service::JobService;
 
@@ -31,6 +36,8 @@ pub(crate) struct Followers {
     /// Jobs that a client has begun to wait for.
     waited_for: mpsc::UnboundedSender<JobRef>,
     receiver: Mutex<Option<mpsc::UnboundedReceiver<JobRef>>>,
+    /// Whether the progress of the jobs could not be read.
+    is_failing: AtomicBool,
 }
 
 #[derive(Default)]
@@ -68,6 +75,7 @@ impl Default for Followers {
             jobs: Mutex::default(),
             waited_for,
             receiver: Mutex::new(Some(receiver)),
+            is_failing: AtomicBool::new(false),
         }
     }
 }
@@ -103,6 +111,19 @@ impl Followers {
         Some((Arc::new(handle.job.upgrade()?), handle.clone()))
     }
 
+    /// The store did not answer; one line says so, until it does.
+    fn check_failed(&self, error: &StoreError) {
+        if !self.is_failing.swap(true, Ordering::Relaxed) {
+            tracing::warn!(error = %chain(error), "failed to read the jobs that clients wait for, retrying");
+        }
+    }
+
+    fn check_succeeded(&self) {
+        if self.is_failing.swap(false, Ordering::Relaxed) {
+            tracing::info!("the jobs that clients wait for can be read again");
+        }
+    }
+
     fn remove(&self, key: &JobRef) {
         let mut map = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         map.handles.remove(key);
@@ -115,7 +136,7 @@ impl JobService {
         let key = JobRef::from(&record.spec);
         let create = || self.job_of_spec(&record.spec);
         let (job, handle) = self.shared().followers.get_or_create(&key, create);
-        job.show_status(&record);
+        job.show_progress(record.status, record.attempt, record.started_at);
         self.read_events(cluster, &key, &job, &handle).await;
         match job.input() {
             Some(_) => job,
@@ -144,9 +165,7 @@ impl JobService {
                     return;
                 }
             };
-            if batch.attempt != position.attempt && position.attempt != 0 {
-                job.restart();
-            }
+            let is_shown = job.show_attempt(batch.attempt);
             // Events before the batch may be missing: only the last ones are kept.
             *position = LivePosition {
                 attempt: batch.attempt,
@@ -154,7 +173,9 @@ impl JobService {
             };
             for event in batch.events {
                 position.offset += 1;
-                apply(job, event);
+                if is_shown {
+                    apply(job, event);
+                }
             }
         }
     }
@@ -171,15 +192,19 @@ impl JobService {
         };
         match record {
             Ok(Some(record)) if record.status.is_terminal() => {
+                job.show_attempt(record.attempt);
                 job.adopt_end(record);
                 true
             }
             Ok(Some(record)) => {
-                job.show_status(&record);
+                job.show_progress(record.status, record.attempt, record.started_at);
                 false
             }
             // It was removed when its retention period had passed.
-            Ok(None) => true,
+            Ok(None) => {
+                job.show_removed();
+                true
+            }
             Err(error) => {
                 tracing::warn!(job = %key.id, error = %chain(&error), "failed to read job that a client waits for, retrying");
                 false
@@ -197,7 +222,7 @@ impl JobService {
             .take();
         let mut waited_for = receiver.expect("one task of the server follows jobs");
         let mut followed = FollowedJobs::default();
-        let mut reads = FuturesUnordered::new();
+        let (mut reads, mut checks) = (FuturesUnordered::new(), FuturesUnordered::new());
         let mut poll = tokio::time::interval(POLL_INTERVAL);
         poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -205,6 +230,12 @@ impl JobService {
                 && let Some((key, reason)) = followed.next_read()
             {
                 reads.push(self.read(&cluster, key, reason));
+            }
+            if checks.is_empty() {
+                let unchecked = followed.take_unchecked();
+                if !unchecked.is_empty() {
+                    checks.push(self.check_progress(&cluster, unchecked));
+                }
             }
             tokio::select! {
                 Some(key) = waited_for.recv() => {
@@ -220,10 +251,57 @@ impl JobService {
                         cluster.live.unsubscribe(&key).await.ok();
                     }
                 }
-                _ = poll.tick() => followed.wake_all(),
+                Some(wakes) = checks.next(), if !checks.is_empty() => {
+                    for (key, reason) in wakes {
+                        followed.wake(&key, reason);
+                    }
+                }
+                _ = poll.tick() => followed.check_all(),
                 () = self.shared().closing.cancelled() => return,
             }
         }
+    }
+
+    /// Shows the progress of jobs; returns what must be read of each.
+    async fn check_progress(
+        &self,
+        cluster: &Cluster,
+        keys: Vec<JobRef>,
+    ) -> Vec<(JobRef, WakeReason)> {
+        let mut found: HashMap<JobRef, JobProgress> = match cluster.leases.progress(&keys).await {
+            Ok(found) => found
+                .into_iter()
+                .map(|progress| (progress.job.clone(), progress))
+                .collect(),
+            Err(error) => {
+                self.shared().followers.check_failed(&error);
+                // The events may still arrive.
+                let keys = keys.into_iter();
+                return keys.map(|key| (key, WakeReason::Events)).collect();
+            }
+        };
+        self.shared().followers.check_succeeded();
+        let mut wakes = Vec::with_capacity(keys.len());
+        for key in keys {
+            let reason = match found.remove(&key) {
+                Some(progress) if !progress.status.is_terminal() => {
+                    if let Some((job, _)) = self.shared().followers.get(&key) {
+                        let JobProgress {
+                            status,
+                            attempt,
+                            started_at,
+                            ..
+                        } = progress;
+                        job.show_progress(status, attempt, started_at);
+                    }
+                    WakeReason::Events
+                }
+                // It has ended, or was removed.
+                Some(_) | None => WakeReason::Ended,
+            };
+            wakes.push((key, reason));
+        }
+        wakes
     }
 
     async fn read(&self, cluster: &Cluster, key: JobRef, reason: WakeReason) -> (JobRef, bool) {
@@ -239,76 +317,6 @@ impl JobService {
             },
         };
         (key, ended)
-    }
-}
-
-/// The jobs that clients wait for.
-#[derive(Default)]
-struct FollowedJobs {
-    jobs: BTreeMap<JobRef, Followed>,
-    /// The jobs that must be read and are not being read.
-    due: VecDeque<JobRef>,
-}
-
-/// A job that a client waits for.
-#[derive(Default)]
-struct Followed {
-    /// Why it must be read.
-    due: Option<WakeReason>,
-    is_read: bool,
-}
-
-impl FollowedJobs {
-    /// Adds a job. It may have ended before it was subscribed to.
-    fn add(&mut self, key: JobRef) {
-        self.jobs.entry(key.clone()).or_default();
-        self.wake(&key, WakeReason::Ended);
-    }
-
-    fn wake(&mut self, key: &JobRef, reason: WakeReason) {
-        let Some(job) = self.jobs.get_mut(key) else {
-            return;
-        };
-        if job.due.is_none() && !job.is_read {
-            self.due.push_back(key.clone());
-        }
-        // Who reads the record reads the events too.
-        if job.due != Some(WakeReason::Ended) {
-            job.due = Some(reason);
-        }
-    }
-
-    fn wake_all(&mut self) {
-        let keys: Vec<JobRef> = self.jobs.keys().cloned().collect();
-        for key in &keys {
-            self.wake(key, WakeReason::Ended);
-        }
-    }
-
-    fn next_read(&mut self) -> Option<(JobRef, WakeReason)> {
-        loop {
-            let key = self.due.pop_front()?;
-            if let Some(job) = self.jobs.get_mut(&key)
-                && let Some(reason) = job.due.take()
-            {
-                job.is_read = true;
-                return Some((key, reason));
-            }
-        }
-    }
-
-    /// A job was read. Returns whether it is not followed any more.
-    fn was_read(&mut self, key: &JobRef, ended: bool) -> bool {
-        if ended {
-            return self.jobs.remove(key).is_some();
-        }
-        if let Some(job) = self.jobs.get_mut(key) {
-            job.is_read = false;
-            if job.due.is_some() {
-                self.due.push_back(key.clone());
-            }
-        }
-        false
     }
 }
 
@@ -330,10 +338,11 @@ fn apply(job: &Job, event: LiveEvent) {
 }
 
 impl Job {
-    /// Shows the status of an open record.
-    fn show_status(&self, record: &JobRecord) {
-        if record.status == Status::Processing
-            && let Some(at) = record.started_at
+    /// Shows what the record of an open job says.
+    fn show_progress(&self, status: Status, attempt: u32, started_at: Option<Timestamp>) {
+        if status == Status::Processing
+            && self.show_attempt(attempt)
+            && let Some(at) = started_at
         {
             self.show_started(at);
         }

@@ -7,6 +7,7 @@
 mod accept;
 pub(crate) mod cancel;
 mod director_calls;
+mod followed_jobs;
 pub(crate) mod followers;
 mod lease_tokens;
 mod model_catalog;
@@ -67,7 +68,6 @@ pub struct ClusterSettings {
     pub reconcile_interval: Duration,
 }
 
-impl Default for ClusterSettings {
 impl ClusterSettings {
     /// How long the store has to answer a heartbeat. Directors wait for the reply for one interval, and for
     /// a second at least.
@@ -77,6 +77,7 @@ impl ClusterSettings {
     }
 }
 
+impl Default for ClusterSettings {
     fn default() -> Self {
         Self {
             lease: Duration::from_secs(30),

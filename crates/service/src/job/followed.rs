@@ -5,10 +5,13 @@ use std::sync::PoisonError;
 use jiff::Timestamp;
 use tidegate_core::{Status, Step};
 
-use super::Job;
 use super::output_events::EventPositions;
+use super::{Job, State, now};
 use crate::cluster::followers::FollowRequest;
 use crate::stream::{History, StreamEvent};
+
+/// The error of a job whose record was removed while clients waited for it.
+const REMOVED: &str = "the record of the job was removed before its result was read (--keep-for)";
 
 impl Job {
     /// Makes the job one that is followed from the first time that a client waits for it.
@@ -50,17 +53,64 @@ impl Job {
         }
     }
 
-    /// Removes what an attempt that was lost has produced: the job runs again. Readers of its events cannot
-    /// go back, so their streams end.
-    pub(crate) fn restart(&self) {
+    /// Shows this attempt. What an earlier one has produced is removed: the job runs again, and readers of
+    /// its events cannot go back, so their streams end. Returns `false` if a later attempt is shown.
+    pub(crate) fn show_attempt(&self, attempt: u32) -> bool {
+        let (is_shown, is_restarted) = self.with(|state| match state.attempt {
+            _ if state.status.is_terminal() => (false, false),
+            Some(shown) if shown < attempt => {
+                state.restart(attempt);
+                (true, true)
+            }
+            Some(shown) => (shown == attempt, false),
+            None => {
+                state.attempt = Some(attempt);
+                (true, false)
+            }
+        });
+        if is_restarted {
+            self.inner.changed.notify_waiters();
+        }
+        is_shown
+    }
+
+    /// Says which attempt has produced the recorded end.
+    pub(crate) fn ended_in_attempt(self, attempt: u32) -> Self {
+        // A job that never ran has none.
+        self.with(|state| state.attempt = (attempt > 0).then_some(attempt));
+        self
+    }
+
+    /// Ends a job whose record was removed while clients waited for it.
+    pub(crate) fn show_removed(&self) {
         self.with(|state| {
-            state.output.clear();
-            state.output_bytes = 0;
-            state.logs.clear();
-            state.metrics.clear();
-            state.event_positions = EventPositions::default();
-            state.history.as_mut().map(History::restart);
+            if state.status.is_terminal() {
+                return;
+            }
+            state.status = Status::Failed;
+            state.error = Some(REMOVED.to_owned());
+            state.completed_at = Some(now());
+            state.end_decided = true;
+            state.record_event(|| StreamEvent::Completed);
         });
         self.inner.changed.notify_waiters();
+    }
+}
+
+impl State {
+    /// Removes what an attempt has produced.
+    fn restart(&mut self, attempt: u32) {
+        self.attempt = Some(attempt);
+        self.status = Status::Queued;
+        self.started_at = None;
+        self.output.clear();
+        self.output_bytes = 0;
+        self.returned = false;
+        self.logs.clear();
+        self.logs_full = false;
+        self.metrics.clear();
+        self.metrics_count = 0;
+        self.event_positions = EventPositions::default();
+        self.history.as_mut().map(History::restart);
     }
 }

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use super::{Job, State, split_list};
-use crate::snapshot::{OutputEvent, OutputEvents, ReadPosition};
+use crate::snapshot::{JobRestarted, OutputCursor, OutputEvent, OutputEvents, ReadPosition};
 
 /// The most events that one read returns, because they are copied under the job's lock.
 const MAX_EVENTS: usize = 1024;
@@ -57,13 +57,29 @@ impl EventPositions {
 }
 
 impl Job {
-    /// Waits for events after `seen`, or for the end.
-    pub async fn output_events(&self, seen: ReadPosition) -> OutputEvents {
-        self.wait_for(|state| state.output_events(seen)).await
+    /// Waits for events after `cursor`, or for the end. Fails if another attempt has produced what was read
+    /// before.
+    pub async fn output_events(&self, cursor: OutputCursor) -> Result<OutputEvents, JobRestarted> {
+        self.wait_for(|state| {
+            if state.has_restarted_since(cursor) {
+                return Some(Err(JobRestarted));
+            }
+            state.output_events(cursor.position).map(Ok)
+        })
+        .await
     }
 }
 
 impl State {
+    fn has_restarted_since(&self, cursor: OutputCursor) -> bool {
+        let has_read = cursor.position != ReadPosition::default();
+        has_read
+            && self
+                .attempt
+                .zip(cursor.attempt)
+                .is_some_and(|(shown, read)| shown != read)
+    }
+
     fn output_events(&self, seen: ReadPosition) -> Option<OutputEvents> {
         let (events, is_last) = if self.joined {
             (self.stored_events(seen), true)
@@ -71,7 +87,11 @@ impl State {
             self.recorded_events(seen)
         };
         let ended = is_last && self.status.is_terminal();
-        (ended || !events.is_empty()).then_some(OutputEvents { events, ended })
+        (ended || !events.is_empty()).then_some(OutputEvents {
+            attempt: self.attempt,
+            events,
+            ended,
+        })
     }
 
     /// The next events, and whether there are no more.

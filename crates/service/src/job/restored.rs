@@ -56,6 +56,7 @@ impl Job {
             state.stop_counting(&self.inner.account, self.inner.created_at);
             *state = State {
                 history: state.history.take(),
+                attempt: state.attempt,
                 ..recorded
             };
             state.record_event(|| StreamEvent::Completed);
@@ -101,6 +102,7 @@ fn recorded_state(
         end_decided: true,
         history: None,
         event_positions: EventPositions::default(),
+        attempt: None,
         counted_in: None,
     }
 }

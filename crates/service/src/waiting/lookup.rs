@@ -27,7 +27,11 @@ impl JobService {
     /// The same; `None` for an open job that does not wait or run here.
     pub(crate) async fn ended_or_followed(&self, record: &JobRecord) -> Option<Arc<Job>> {
         if record.status.is_terminal() {
-            return Some(Arc::new(Job::restored(record.clone())));
+            let job = Job::restored(record.clone());
+            return Some(Arc::new(match self.cluster() {
+                Some(_) => job.ended_in_attempt(record.attempt),
+                None => job,
+            }));
         }
         if let Some(cluster) = self.cluster() {
             return Some(self.follow_record(cluster, record.clone()).await);

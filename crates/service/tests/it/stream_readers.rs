@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tidegate_core::{Event, Outcome};
-use tidegate_service::{Job, ReadPosition};
+use tidegate_service::{Job, OutputCursor, ReadPosition};
 use tokio::task::JoinSet;
 
 use crate::expect_new;
@@ -33,13 +33,14 @@ async fn read_deltas(job: Arc<Job>) -> usize {
 }
 
 async fn read_events(job: Arc<Job>) -> usize {
-    let mut seen = ReadPosition::default();
+    let mut seen = OutputCursor::default();
     let mut count = 0;
     loop {
         let next = job.output_events(seen).await;
+        let next = next.expect("the job runs once");
         count += next.events.len();
         if let Some(last) = next.events.last() {
-            seen = last.position();
+            seen.position = last.position();
         }
         if next.ended {
             return count;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tidegate_core::lease::{Fence, Nonce};
 use tidegate_core::leases::{
-    AcquireRequest, AcquireResult, GrantedLease, HeartbeatResult, HeldLease, Holder, JobRef,
-    LeaseHeartbeat, Leases,
+    AcquireRequest, AcquireResult, GrantedLease, HeartbeatResult, HeldLease, Holder, JobProgress,
+    JobRef, LeaseHeartbeat, Leases,
 };
 use tidegate_core::outbox::{MessageState, SendOutcome, Settlement};
 use tidegate_core::record::JobSpec;
@@ -323,6 +323,37 @@ pub async fn a_released_lease_does_not_count(store: Arc<dyn LeasingStore>) {
 
 /// Without heartbeats a director dies, with them it lives.
 pub async fn heartbeats_keep_leases(store: Arc<dyn LeasingStore>) {
+/// One call reads the progress of many jobs.
+pub async fn the_progress_of_jobs_is_known(store: Arc<dyn LeasingStore>) {
+    for name in ["waits", "runs", "over"] {
+        store.insert(spec(name)).await.unwrap();
+    }
+    let lease = granted(&*store, request("over", "one", 1)).await;
+    assert!(ends(&*store, finish_leased("over", lease.fence, 5)).await);
+    granted(&*store, request("runs", "one", 2)).await;
+    assert_eq!(store.progress(&[]).await.unwrap(), []);
+    let asked = ["over", "runs", "unknown", "waits"].map(job);
+    let mut found = store.progress(&asked).await.unwrap();
+    found.sort_by(|a, b| a.job.cmp(&b.job));
+    let mut expected = Vec::new();
+    for name in ["over", "runs", "waits"] {
+        let record = get(&*store, name).await;
+        expected.push(JobProgress {
+            job: job(name),
+            status: record.status,
+            attempt: record.attempt,
+            started_at: record.started_at,
+        });
+    }
+    assert_eq!(found, expected);
+    let statuses = found.iter().map(|found| (found.status, found.attempt));
+    assert!(statuses.eq([
+        (Status::Succeeded, 1),
+        (Status::Processing, 1),
+        (Status::Queued, 0)
+    ]));
+}
+
     expired(&*store).await;
     store.insert(spec("a")).await.unwrap();
     let lease = granted(&*store, dying("a", "one", 1)).await;

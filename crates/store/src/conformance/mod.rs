@@ -127,6 +127,7 @@ macro_rules! conformance {
             an_overdue_job_has_no_lease,
             a_job_is_started_a_limited_number_of_times,
             a_released_lease_does_not_count,
+            the_progress_of_jobs_is_known,
             heartbeats_keep_leases,
             a_heartbeat_reports_cancels_and_lost_leases,
             a_retired_director_has_no_leases,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tidegate_core::leases::{
-    AcquireRequest, AcquireResult, GrantedLease, HeartbeatResult, HeldLease, Holder, JobRef,
-    LeaseHeartbeat, Leases,
+    AcquireRequest, AcquireResult, GrantedLease, HeartbeatResult, HeldLease, Holder, JobProgress,
+    JobRef, LeaseHeartbeat, Leases,
 };
 use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::record::JobRecord;
@@ -15,7 +15,7 @@ use super::acquire::{self, AcquireDecision, LeaseQuery};
 use super::interim::{self, InterimMessage};
 use super::port::OVERHEAD;
 use super::writer::LockOrder;
-use super::{PostgresStore, heartbeat, reconcile};
+use super::{PostgresStore, heartbeat, progress, reconcile};
 use crate::cursor::NumberedRecord;
 
 #[async_trait]
@@ -115,6 +115,17 @@ impl Leases for PostgresStore {
             })
             .await?;
         self.open_records(numbers).await
+    }
+
+    async fn progress(&self, jobs: &[JobRef]) -> Result<Vec<JobProgress>, StoreError> {
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.connections
+            .read(jobs, |client, jobs| {
+                Box::pin(progress::of_jobs(client, jobs))
+            })
+            .await
     }
 
     async fn mark_queued(&self, jobs: &[JobRef]) -> Result<(), StoreError> {

@@ -24,6 +24,7 @@ mod open;
 mod outbox;
 mod outbox_take;
 mod port;
+mod progress;
 mod query;
 mod reconcile;
 mod retention;
