@@ -22,6 +22,8 @@ pub struct JobRecord {
     pub spec: JobSpec,
     /// How many times the job was given to a model. Reports of an earlier attempt are obsolete.
     pub attempt: u32,
+    /// How many attempts were given back before the model began.
+    pub released: u32,
     /// The status of the job.
     pub status: Status,
     /// When the last attempt began.
@@ -32,6 +34,13 @@ pub struct JobRecord {
     pub data_removed: bool,
     /// Whether a client requested that the job is canceled.
     pub cancel_requested: bool,
+}
+
+impl JobRecord {
+    /// How many times the job has run, to its end or not.
+    pub fn runs(&self) -> u32 {
+        self.attempt.saturating_sub(self.released)
+    }
 }
 
 /// What the client requested.

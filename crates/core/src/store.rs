@@ -94,6 +94,8 @@ pub struct JobFilter {
     pub id_prefix: Option<String>,
     /// The model that the job is for.
     pub model: Option<String>,
+    /// The deployment that the job names, `owner/name`, with any release.
+    pub deployment: Option<String>,
     /// The status is one of these; an empty list matches every status.
     pub statuses: Vec<Status>,
     /// The maximum number of jobs.
@@ -115,6 +117,10 @@ impl JobFilter {
                 .model
                 .as_ref()
                 .is_none_or(|model| *model == job.target.model)
+            && self.deployment.as_ref().is_none_or(|deployment| {
+                let named = job.target.deployment.as_ref();
+                named.is_some_and(|named| named.deployment == *deployment)
+            })
             && (self.statuses.is_empty() || self.statuses.contains(&job.status))
     }
 }

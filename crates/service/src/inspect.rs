@@ -166,5 +166,9 @@ fn matches_waiting(filter: &JobFilter, account: &Account, id: &JobId, target: &T
             .model
             .as_ref()
             .is_none_or(|wanted| *wanted == target.model)
+        && filter.deployment.as_ref().is_none_or(|wanted| {
+            let named = target.deployment.as_ref();
+            named.is_some_and(|named| named.deployment == *wanted)
+        })
         && (filter.statuses.is_empty() || filter.statuses.contains(&Status::Queued))
 }

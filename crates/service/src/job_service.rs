@@ -438,7 +438,17 @@ impl JobService {
     }
 
     /// Whether a job of this account that names this deployment has not ended.
-    pub async fn is_in_use(&self, account: &Account, deployment: &str) -> bool {
+    pub async fn is_in_use(&self, account: &Account, deployment: &str) -> Result<bool, StoreError> {
+        if let (Some(_), Some(store)) = (self.cluster(), self.store()) {
+            let filter = JobFilter {
+                account: Some(account.clone()),
+                deployment: Some(deployment.to_owned()),
+                statuses: vec![Status::Queued, Status::Starting, Status::Processing],
+                limit: 1,
+                ..JobFilter::default()
+            };
+            return Ok(!store.recent(filter).await?.is_empty());
+        }
         let names_it = |job: &Arc<Job>| {
             job.account() == account
                 && job
@@ -453,8 +463,8 @@ impl JobService {
         };
         self.loaded().await;
         let shared = self.shared();
-        shared.registry.running().iter().any(names_it)
-            || !shared.waiting_jobs.stored_summaries(is_stored).is_empty()
+        Ok(shared.registry.running().iter().any(names_it)
+            || !shared.waiting_jobs.stored_summaries(is_stored).is_empty())
     }
 
     /// The latest webhook deliveries.

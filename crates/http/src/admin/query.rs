@@ -53,6 +53,7 @@ impl AdminQuery {
             account: scope.or(account.transpose()?),
             id: self.job("id")?,
             id_prefix: self.value("id_prefix").map(str::to_owned),
+            deployment: None,
             model: self.value("model").map(str::to_owned),
             statuses: self.statuses()?,
             limit: self.limit()?,

@@ -217,7 +217,7 @@ pub(super) async fn remove(
         .models
         .lookup()
         .is_in_use(&caller.account, &format!("{owner}/{name}"))
-        .await
+        .await?
     {
         return Err(ApiError::Conflict(
             "The deployment has unfinished predictions; cancel them or wait for them to end."

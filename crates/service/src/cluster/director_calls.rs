@@ -295,7 +295,7 @@ fn has_interim_messages(message: &OutboxMessage) -> bool {
 /// How a job ends whose deadline has passed: aborted if it never started.
 pub(super) fn overdue(record: &JobRecord) -> TerminalState {
     match record.status {
-        Status::Queued if record.attempt == 0 => TerminalState::Aborted,
+        Status::Queued if record.runs() == 0 => TerminalState::Aborted,
         _ => TerminalState::Canceled,
     }
 }

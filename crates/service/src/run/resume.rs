@@ -102,9 +102,9 @@ impl JobService {
     /// Whether a recorded job may run. A job that the model had not begun is merely late.
     pub(crate) fn may_run_again(&self, record: &JobRecord) -> bool {
         match self.model.on_lost {
-            _ if record.attempt == 0 => true,
+            _ if record.runs() == 0 => true,
             OnLost::Fail => false,
-            OnLost::Retry { attempts } => record.attempt < attempts,
+            OnLost::Retry { attempts } => record.runs() < attempts,
         }
     }
 

@@ -315,14 +315,14 @@ pub async fn a_released_lease_does_not_count(store: Arc<dyn LeasingStore>) {
         assert_eq!(late, FinishOutcome::ByAnother);
     }
     let last = granted(&*store, limited(4)).await;
+    let record = get(&*store, "a").await;
+    assert_eq!((record.attempt, record.released, record.runs()), (4, 3, 1));
     let refused = store.acquire(limited(5)).await.unwrap();
     assert_eq!(refused, AcquireResult::HeldByAnother);
     assert!(ends(&*store, finish_leased("a", last.fence, 6)).await);
     assert!(!store.release(&held("a", last.fence)).await.unwrap());
 }
 
-/// Without heartbeats a director dies, with them it lives.
-pub async fn heartbeats_keep_leases(store: Arc<dyn LeasingStore>) {
 /// One call reads the progress of many jobs.
 pub async fn the_progress_of_jobs_is_known(store: Arc<dyn LeasingStore>) {
     for name in ["waits", "runs", "over"] {
@@ -354,6 +354,8 @@ pub async fn the_progress_of_jobs_is_known(store: Arc<dyn LeasingStore>) {
     ]));
 }
 
+/// Without heartbeats a director dies, with them it lives.
+pub async fn heartbeats_keep_leases(store: Arc<dyn LeasingStore>) {
     expired(&*store).await;
     store.insert(spec("a")).await.unwrap();
     let lease = granted(&*store, dying("a", "one", 1)).await;

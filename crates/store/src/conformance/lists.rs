@@ -367,6 +367,23 @@ pub async fn summaries_of_recent_jobs_of_all_accounts(store: Arc<dyn Store>) {
         ),
         (
             JobFilter {
+                deployment: full_spec("b")
+                    .target
+                    .deployment
+                    .map(|named| named.deployment),
+                ..JobFilter::default()
+            },
+            &all[1..2],
+        ),
+        (
+            JobFilter {
+                deployment: Some("ann".to_owned()),
+                ..JobFilter::default()
+            },
+            &all[..0],
+        ),
+        (
+            JobFilter {
                 model: Some("ann/other".to_owned()),
                 ..JobFilter::default()
             },

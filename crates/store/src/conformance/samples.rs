@@ -229,6 +229,7 @@ pub fn queued(spec: JobSpec) -> JobRecord {
     JobRecord {
         spec,
         attempt: 0,
+        released: 0,
         status: Status::Queued,
         started_at: None,
         completion: None,

@@ -24,7 +24,7 @@ macro_rules! record_of {
             "SELECT j.number, j.account, j.id, j.kind, j.model, j.version, j.deployment, j.api, j.hook, j.context, j.status, ",
             "j.attempt, j.created_at, j.deadline, j.started_at, j.completed_at, j.data_removed, ",
             $input,
-            ", e.output, e.logs, e.error, e.metrics, j.files, j.secrets, j.cancel_requested, j.destination, j.policies, e.remote",
+            ", e.output, e.logs, e.error, e.metrics, j.files, j.secrets, j.cancel_requested, j.destination, j.policies, e.remote, j.released",
             $last,
             "FROM ",
             $from,
@@ -53,7 +53,7 @@ pub(super) fn record(row: &Row) -> Result<NumberedRecord, PgError> {
 /// Reads a row of [`record_of`] without the input.
 pub(super) fn open_job(row: &Row) -> Result<OpenJob, PgError> {
     let (number, record) = record(row)?;
-    let input_bytes: Option<i32> = row.try_get(28)?;
+    let input_bytes: Option<i32> = row.try_get(29)?;
     Ok(OpenJob {
         number: number.unsigned_abs(),
         record,
@@ -65,6 +65,7 @@ fn read(row: &Row) -> Result<JobRecord, PgError> {
     Ok(JobRecord {
         spec: spec(row)?,
         attempt: unsigned(row, 11)?,
+        released: unsigned(row, 28)?,
         status: columns::status(row.try_get(10)?)?,
         started_at: timestamp(row, 14)?,
         completion: completion(row)?,

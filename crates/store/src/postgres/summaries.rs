@@ -17,6 +17,7 @@ const RECENT: &str = "SELECT id, account, kind, model, version, deployment, api,
      FROM tidegate.jobs j
      WHERE ($1::text IS NULL OR account = $1) AND ($2::text IS NULL OR id = $2)
        AND ($6::text IS NULL OR starts_with(id, $6)) AND ($3::text IS NULL OR model = $3)
+       AND ($8::text IS NULL OR deployment = $8 OR starts_with(deployment, $8 || '#'))
        AND (cardinality($4) = 0 OR status = ANY ($4))
      ORDER BY number DESC LIMIT $5";
 
@@ -41,6 +42,7 @@ pub(super) async fn recent(
             bigint(&count(filter.limit)),
             text(&filter.id_prefix.as_deref().map(escape)),
             integer(&max_error),
+            text(&filter.deployment.as_deref().map(escape)),
         ],
     )
     .await?;

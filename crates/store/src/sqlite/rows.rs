@@ -63,6 +63,8 @@ fn read(row: &Row<'_>) -> Result<JobRecord, DbError> {
     Ok(JobRecord {
         spec: spec(row)?,
         attempt: row.get(11)?,
+        // Jobs of this store are not given back.
+        released: 0,
         status: columns::status(text(row, 10)?)?,
         started_at: timestamp(row, 14)?,
         completion: completion(row)?,

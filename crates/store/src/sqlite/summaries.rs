@@ -15,6 +15,7 @@ const RECENT: &str = "SELECT id, account, kind, model, version, deployment, face
      FROM jobs
      WHERE (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR id = ?2)
        AND (?6 IS NULL OR substr(id, 1, length(?6)) = ?6) AND (?3 IS NULL OR model = ?3)
+       AND (?8 IS NULL OR deployment = ?8 OR substr(deployment, 1, length(?8) + 1) = ?8 || '#')
        AND (?4 = ',' OR instr(?4, ',' || status || ',') > 0)
      ORDER BY number DESC LIMIT ?5";
 
@@ -33,6 +34,7 @@ pub(super) fn recent(conn: &Connection, filter: &JobFilter) -> Result<Vec<JobSum
         jobs::count(filter.limit),
         filter.id_prefix,
         jobs::count(JobSummary::MAX_ERROR),
+        filter.deployment,
     ])?;
     let mut summaries = Vec::new();
     while let Some(row) = found.next()? {
