@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,14 +15,19 @@ use tidegate_core::clock;
 use tidegate_core::director_api::{ModelRegistration, RefusedModel};
 use tidegate_core::record::Target;
 use tidegate_core::store::{Documents, StoreError};
+use tokio::time::Instant;
 
 use super::registered_model::RegisteredModel;
 use crate::models::{ModelRegistry, ServedVersion};
 
 /// The namespace of the documents; their names are `owner/name:version`.
 const NAMESPACE: &str = "registered_models";
-/// How often the documents are read: another process may have registered a model.
+/// The namespace and the name of a document that changes with every new registration.
+const LAST_REGISTRATION: (&str, &str) = ("registered_models_change", "last");
+/// How often that document is read: another process may have registered a model.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+/// How often all documents are read, because a process may have died before it changed that document.
+const FULL_REFRESH_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Why a model is refused.
 const OTHER_SCHEMA: &str = "another director has registered this version with a different schema; use the same code and packages on every machine";
@@ -33,6 +38,8 @@ pub struct ModelCatalog {
     documents: Arc<dyn Documents>,
     /// The hash of the schema of each version that is served.
     served: Mutex<HashMap<String, String>>,
+    /// When all documents were read, and what the last registration was at that time.
+    last_refresh: Mutex<Option<(Instant, Option<Bytes>)>>,
 }
 
 /// A registered model as it is stored.
@@ -74,6 +81,7 @@ impl ModelCatalog {
             models,
             documents,
             served: Mutex::default(),
+            last_refresh: Mutex::default(),
         }
     }
 
@@ -99,7 +107,13 @@ impl ModelCatalog {
         for model in models.into_iter().map(StoredModel::from) {
             let name = format!("{}:{}", model.target.model, model.target.version);
             let json = Bytes::from(serde_json::to_vec(&model).expect("a model serializes"));
-            let first = self.documents.put_new(NAMESPACE, &name, json).await?;
+            let first = self
+                .documents
+                .put_new(NAMESPACE, &name, json.clone())
+                .await?;
+            if first == json {
+                self.record_registration(&name).await?;
+            }
             let first: StoredModel = serde_json::from_slice(&first).map_err(|error| {
                 StoreError::Corrupt(format!("registered model `{name}`: {error}"))
             })?;
@@ -116,8 +130,35 @@ impl ModelCatalog {
         Ok(refused)
     }
 
-    /// Reads the models that other processes have registered.
+    /// Makes the other processes read the models.
+    async fn record_registration(&self, name: &str) -> Result<(), StoreError> {
+        let (namespace, document) = LAST_REGISTRATION;
+        let change = serde_json::to_vec(&(name, clock::now()));
+        let change = change.expect("a name and a time serialize");
+        self.documents.put(namespace, document, change.into()).await
+    }
+
+    /// Reads the models that other processes have registered, if there are new ones.
     pub async fn refresh(&self) -> Result<(), StoreError> {
+        let (namespace, document) = LAST_REGISTRATION;
+        let registration = self.documents.fetch(namespace, document).await?;
+        let is_current = self.last_refresh().as_ref().is_some_and(|(at, seen)| {
+            *seen == registration && at.elapsed() < FULL_REFRESH_INTERVAL
+        });
+        if !is_current {
+            self.read_all().await?;
+            *self.last_refresh() = Some((Instant::now(), registration));
+        }
+        Ok(())
+    }
+
+    fn last_refresh(&self) -> MutexGuard<'_, Option<(Instant, Option<Bytes>)>> {
+        self.last_refresh
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn read_all(&self) -> Result<(), StoreError> {
         let mut found = Vec::new();
         for (name, json) in self.documents.all(NAMESPACE, "").await? {
             match serde_json::from_slice::<StoredModel>(&json) {
