@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use rustix::process::DumpableBehavior;
 use tidegate_core::director_api::DirectorJobKind;
 use tidegate_director::{
-    ApiCalls, ApiClient, Config, Director, DirectorDeps, LoadTiming, OnIsolated,
+    ApiCalls, ApiClient, Config, Director, DirectorDeps, DirectorError, LoadTiming, OnIsolated,
 };
 use tidegate_net::{Client, Config as NetConfig};
 use tidegate_queue::redis::RedisQueueConfig;
@@ -116,6 +116,10 @@ async fn run(
             result = &mut run => {
                 return match result {
                     Ok(_) => Ok(exit_code),
+                    // Both would replace each other for ever if this one were started again.
+                    Err(error @ DirectorError::Superseded { .. }) => {
+                        Err(UsageError::new(error.to_string()).into())
+                    }
                     Err(error) => Err(UsageError::new(error.to_string()).transient().into()),
                 };
             }
