@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use tidegate_core::chain;
 use tidegate_queue::redis::{RedisLive, RedisOpenError, RedisQueue, RedisQueueConfig, RedisUrls};
 use tidegate_store::{DatabaseUse, PostgresOptions, PostgresStore};
 
@@ -37,6 +38,7 @@ pub(crate) async fn open_backends(
         ..PostgresOptions::default()
     };
     let store = postgres_setup::open(&url, &options).await?;
+    warn_without_standby(&store).await;
     let config = RedisQueueConfig {
         shards: args.redis.queue_shards,
         account_shards: args.redis.account_shards,
@@ -48,6 +50,19 @@ pub(crate) async fn open_backends(
         queue: Arc::new(open_queue(config).await?),
         live: Arc::new(open_live(urls)?),
     })
+}
+
+/// Says that jobs can be lost with the machine of PostgreSQL.
+async fn warn_without_standby(store: &PostgresStore) {
+    match store.has_synchronous_standby().await {
+        Ok(true) => {}
+        Ok(false) => tracing::warn!(
+            "PostgreSQL has no synchronous standby (synchronous_standby_names is empty): if its machine is lost, accepted jobs and results can be lost with it"
+        ),
+        Err(error) => {
+            tracing::debug!(error = %chain(&error), "failed to read synchronous_standby_names");
+        }
+    }
 }
 
 /// The servers of `--redis`, which a cluster needs.

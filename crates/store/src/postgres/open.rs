@@ -219,6 +219,16 @@ impl PostgresStore {
         Ok(store)
     }
 
+    /// Whether the server waits for a standby before it confirms a commit.
+    pub async fn has_synchronous_standby(&self) -> Result<bool, StoreError> {
+        const STANDBY: &str = "SELECT current_setting('synchronous_standby_names') <> ''";
+        self.connections
+            .read((), |client, ()| {
+                Box::pin(async move { Ok(client.query_typed_one(STANDBY, &[]).await?.try_get(0)?) })
+            })
+            .await
+    }
+
     async fn release_claims(&self) -> Result<(), StoreError> {
         self.connections
             .change((), |client, ()| Box::pin(outbox::release_all(client)))
