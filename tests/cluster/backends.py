@@ -81,14 +81,21 @@ class Postgres:
 
     def restart(self) -> None:
         """As after a crash of all its processes."""
-        self._process.send_signal(signal.SIGQUIT)
-        self._process.wait()
+        self.crash()
         self.start()
 
-    def stop(self) -> None:
+    def crash(self) -> None:
+        """Kill all its processes; `start` starts them again."""
         self._process.send_signal(signal.SIGQUIT)
         self._process.wait()
+
+    def stop(self) -> None:
+        self.crash()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def sql(self, database_url: str, statement: str) -> str:
+        """What a statement returns in the database of a cluster."""
+        return self._sql(database_url.rpartition("/")[2], statement)
 
     def _sql(self, database: str, statement: str) -> str:
         command = ["psql", "-XAt", "-d", self.url(database), "-c", statement]

@@ -68,8 +68,9 @@ class Cluster:
     def start_director(
         self, model: str | Path, *flags: str, name: str | None = None, env: dict[str, str] | None = None
     ) -> Director:
-        name = name or f"director-{len(self.directors)}"
-        folder = copy_model(model, self.scratch / name)
+        place = f"director-{len(self.directors)}"
+        name = name or place
+        folder = copy_model(model, self.scratch / place)
         command = [str(tidegate_bin()), "director", str(folder), "--name", name, *flags]
         urls = ",".join(api.url for api in self.apis)
         variables = tidegate_env(TIDEGATE_DATA_DIR=None, TIDEGATE_API=urls, **self.env, **(env or {}))

@@ -1,0 +1,158 @@
+"""Directors that die, disconnect or have the name of another one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import requests
+from backends import Postgres
+from cluster import TOKEN, Cluster
+from requests_of_clients import create, ended, wait_for_start
+from server_process import Server
+from waiting import wait_until
+
+
+def call(api: Server, name: str, body: dict) -> dict:
+    """A call of a director."""
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    reply = requests.post(f"{api.url}/director/v1/{name}", json=body, headers=headers, timeout=20)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+@contextmanager
+def row_lock(database_url: str, id: str) -> Iterator[None]:
+    """Hold the lock of the row of a job for as long as the block lasts."""
+    command = ["psql", "-XqAt", "-d", database_url]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as psql:
+        assert psql.stdin and psql.stdout
+        psql.stdin.write(f"BEGIN; SELECT id FROM tidegate.jobs WHERE id = '{id}' FOR UPDATE;\n")
+        psql.stdin.flush()
+        assert psql.stdout.readline().strip() == id
+        yield
+        psql.stdin.close()
+
+
+def test_a_call_is_completed_when_its_director_disconnects(
+    new_cluster: Cluster, postgres: Postgres, receiver
+):
+    api = new_cluster.start_api()
+    # It serves the model and takes no job.
+    director = new_cluster.start_director("echo")
+    new_cluster.wait_for_model("local/echo")
+    director.process.send_signal(signal.SIGSTOP)
+    path = receiver.path()
+    hook = {"webhook": receiver.url + path, "webhook_events_filter": ["completed"]}
+    id = create(api, text="x", body=hook)["id"]
+    job = {"account": "", "id": id}
+    holder = {"name": "test", "boot": time.time_ns() // 1000}
+    lease = call(api, "lease", {"holder": holder, "job": job, "nonce": f"{7:032x}"})["granted"]
+    message = {
+        "id": "msg_1",
+        "account": "",
+        "job": id,
+        "model": "local/echo",
+        "receiver": receiver.url.removeprefix("http://"),
+        "hook": lease["spec"]["hook"],
+        "body": {"id": id, "status": "succeeded", "output": "x"},
+        "created_at": lease["began_at"],
+        "retry_until": None,
+        "attempts": 0,
+        "claim": None,
+    }
+    end = {"completed_at": lease["began_at"], "output": ["x"], "logs": "", "error": None, "metrics": {}}
+    finish = {
+        **job,
+        "fence": lease["fence"],
+        "began_at": lease["began_at"],
+        "status": "succeeded",
+        "completion": {**end, "remote": None},
+        "message": message,
+    }
+    body = json.dumps({"finish": finish, "token": lease["token"]})
+    head = f"POST /director/v1/finish HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\n"
+    head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    blocked = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted"
+    with (
+        row_lock(new_cluster.postgres_url, id),
+        socket.create_connection(("127.0.0.1", api.port), timeout=15) as connection,
+    ):
+        connection.sendall((head + body).encode())
+        wait_until(lambda: postgres.sql(new_cluster.postgres_url, blocked) == "t", "the lock")
+        connection.shutdown(socket.SHUT_WR)
+        # The API has noticed it.
+        assert connection.recv(1) == b""
+    # A claim of the message would end much later.
+    assert receiver.wait_terminal(path)["output"] == "x", new_cluster.logs()
+    director.process.send_signal(signal.SIGCONT)
+
+
+def test_a_stream_ends_with_an_error_when_the_prediction_runs_again(new_cluster: Cluster, tmp_path: Path):
+    first, second = new_cluster.start_api(), new_cluster.start_api()
+    director = new_cluster.start_director("generator")
+    new_cluster.wait_for_model("local/generator")
+    gate = tmp_path / "gate"
+    prediction = create(first, "generator", count=3, gate=str(gate), hold_at=2, body={"stream": True})
+    stream_url = prediction["urls"]["stream"].replace(first.url, second.url)
+    headers = {"Accept": "text/event-stream"}
+    with requests.get(stream_url, headers=headers, stream=True, timeout=30) as response:
+        events = parse(response)
+        read = [next(events), next(events)]
+        assert [event["data"] for event in read] == ["chunk0", "chunk1"], new_cluster.logs()
+        director.process.send_signal(signal.SIGKILL)
+        new_cluster.start_director("generator")
+        assert [event["event"] for event in events] == ["error", "done"], new_cluster.logs()
+    gate.touch()
+    result = ended(new_cluster, first, prediction["id"])
+    assert result["output"] == ["chunk0", "chunk1", "chunk2"]
+    # A client that connects again continues where it was only if it has read the same run.
+    for last_id, names in (
+        (None, ["output", "output", "output", "done"]),
+        (read[-1]["id"], ["error", "done"]),
+    ):
+        resumed = headers | ({"Last-Event-ID": last_id} if last_id else {})
+        with requests.get(stream_url, headers=resumed, stream=True, timeout=30) as response:
+            events = list(parse(response))
+            assert [event["event"] for event in events] == names
+        if last_id is None:
+            ids = [event["id"] for event in events]
+    resumed = headers | {"Last-Event-ID": ids[1]}
+    with requests.get(stream_url, headers=resumed, stream=True, timeout=30) as response:
+        assert [event["event"] for event in parse(response)] == ["output", "done"]
+
+
+def parse(response: requests.Response) -> Iterator[dict[str, str]]:
+    """The events of a stream."""
+    event: dict[str, str] = {}
+    for line in response.iter_lines(chunk_size=1, decode_unicode=True):
+        name, _, value = line.partition(": ")
+        if name in ("event", "id", "data"):
+            event[name] = value
+        elif not line and event:
+            yield event
+            event = {}
+
+
+def test_a_director_whose_name_another_one_uses_ends_and_is_not_started_again(
+    new_cluster: Cluster, tmp_path: Path
+):
+    api = new_cluster.start_api()
+    older = new_cluster.start_director("echo", name="same")
+    new_cluster.wait_for_model("local/echo")
+    gate = tmp_path / "gate"
+    prediction = create(api, text="twice", gate=str(gate))["id"]
+    wait_for_start(api, prediction)
+    newer = new_cluster.start_director("echo", name="same")
+    # `RestartPreventExitStatus` of the systemd unit has this code.
+    assert older.process.wait(45) == 64, new_cluster.logs()
+    assert "another director with the name `same`" in older.log() and "--name" in older.log()
+    gate.touch()
+    assert ended(new_cluster, api, prediction)["output"] == "twice"
+    assert newer.process.poll() is None, newer.log()
