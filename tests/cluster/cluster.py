@@ -10,6 +10,7 @@ from typing import Any
 import requests
 from backends import Redis
 from environment import ROOT, copy_model, free_port, tidegate_bin, tidegate_env
+from load_balancer import LoadBalancer
 from server_process import Server
 from waiting import START_TIMEOUT, wait_until
 
@@ -44,6 +45,7 @@ class Cluster:
     scratch: Path
     apis: list[Server] = field(default_factory=list)
     directors: list[Director] = field(default_factory=list)
+    balancer: LoadBalancer | None = None
 
     @property
     def env(self) -> dict[str, str]:
@@ -53,7 +55,12 @@ class Cluster:
             "TIDEGATE_POSTGRES": self.postgres_url,
         }
 
-    def start_api(self, *flags: str, env: dict[str, str] | None = None) -> Server:
+    def balance(self) -> LoadBalancer:
+        """Start a load balancer in front of the API processes that are started from now on."""
+        self.balancer = LoadBalancer()
+        return self.balancer
+
+    def start_api(self, *flags: str, env: dict[str, str] | None = None, wait: bool = True) -> Server:
         number, port = len(self.apis), free_port()
         folder = self.scratch / f"api{number}"
         folder.mkdir(parents=True)
@@ -62,8 +69,15 @@ class Cluster:
         process, log = _start(command, folder, variables)
         server = Server("tidegate", "api", port, process, log, folder)
         self.apis.append(server)
-        wait_until(lambda: _listens(server), "the API", START_TIMEOUT)
+        if self.balancer:
+            self.balancer.add(port)
+        if wait:
+            self.wait_for_apis()
         return server
+
+    def wait_for_apis(self) -> None:
+        for api in self.apis:
+            wait_until(lambda api=api: _listens(api), "the API", START_TIMEOUT)
 
     def start_director(
         self, model: str | Path, *flags: str, name: str | None = None, env: dict[str, str] | None = None
@@ -79,11 +93,11 @@ class Cluster:
         self.directors.append(director)
         return director
 
-    def wait_for_model(self, name: str) -> dict[str, Any]:
+    def wait_for_model(self, name: str, token: str = "none") -> dict[str, Any]:
         """Wait until every API process serves a model; return its latest version."""
 
         def versions() -> list[dict[str, Any]]:
-            found = [_latest_version(api, name) for api in self.apis]
+            found = [_latest_version(api, name, token) for api in self.apis]
             return found if all(found) else []
 
         try:
@@ -97,6 +111,8 @@ class Cluster:
         return "\n".join(f"--- {name}\n{log}" for name, log in logs)
 
     def stop(self) -> None:
+        if self.balancer:
+            self.balancer.stop()
         processes = [process.process for process in (*self.directors, *self.apis)]
         for process in processes:
             if process.poll() is None:
@@ -127,6 +143,7 @@ def _listens(server: Server) -> bool:
         return False
 
 
-def _latest_version(api: Server, name: str) -> dict[str, Any] | None:
-    reply = requests.get(f"{api.url}/v1/models/{name}", timeout=10)
+def _latest_version(api: Server, name: str, token: str) -> dict[str, Any] | None:
+    headers = {"Authorization": f"Bearer {token}"}
+    reply = requests.get(f"{api.url}/v1/models/{name}", headers=headers, timeout=10)
     return reply.json().get("latest_version") if reply.ok else None

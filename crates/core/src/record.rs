@@ -152,6 +152,10 @@ pub struct WebhookSpec {
     /// Whether that stream contains files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub streams_files: bool,
+    /// The URL of the output stream, for a process that renders messages but cannot sign the URL. It is not
+    /// stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream_url: Option<String>,
 }
 
 /// The API that a job came by.

@@ -116,7 +116,7 @@ impl Inner {
             remaining_ms,
             token,
         } = leased;
-        // Only the API can sign the URL of a stream, so webhooks that are rendered here have none.
+        // Only the API can sign the URL of a stream. It comes with the lease, if there is one.
         if let Some(hook) = &mut spec.hook {
             hook.streams = false;
         }

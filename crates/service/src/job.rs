@@ -29,6 +29,7 @@ use crate::cluster::followers::FollowRequest;
 use crate::open_jobs::OpenJobs;
 use crate::snapshot::{OutputDelta, ReadPosition, Snapshot};
 use crate::stream::{History, MAX_READERS, StreamBatch, StreamEvent, StreamReader, StreamRefusal};
+use crate::webhook::{EventFilter, WebhookEvent};
 use output_events::EventPositions;
 
 pub(crate) use input::WeakJob;
@@ -302,6 +303,15 @@ impl Job {
             }
             snapshot
         })
+    }
+
+    /// What the newest interim message shows; `None` if the receiver did not subscribe to anything that the
+    /// job has produced.
+    pub(crate) fn newest_interim(&self, filter: EventFilter) -> Option<Snapshot> {
+        let position = self.with(|state| state.position());
+        let is_sent = filter.includes(WebhookEvent::Output) && position.outputs > 0
+            || filter.includes(WebhookEvent::Logs) && position.logs > 0;
+        is_sent.then(|| self.snapshot_at(position.outputs, position.logs))
     }
 
     /// Requests that the job stops. Returns `false` if it has ended or its end is decided.

@@ -33,7 +33,7 @@ use tidegate_core::random;
 
 pub use cluster::{
     CallError, Cluster, ClusterSettings, ClusterUpkeep, DirectorCalls, LeaseTokens, ModelCatalog,
-    QueuedMarks,
+    QueuedMarks, StreamUrls,
 };
 pub use config::{Config, Deps, JobSettings, OnLost, RendererFactory};
 pub use files::store::{

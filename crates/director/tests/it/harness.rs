@@ -238,6 +238,7 @@ pub(crate) fn with_hook(spec: JobSpec, events: &[&str]) -> JobSpec {
             origin: None,
             streams: true,
             streams_files: false,
+            stream_url: None,
         }),
         ..spec
     }

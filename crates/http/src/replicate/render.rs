@@ -9,7 +9,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use ring::hmac;
 use serde_json::{Map, Value};
-use tidegate_core::record::WebhookSpec;
+use tidegate_core::record::{JobSpec, WebhookSpec};
 use tidegate_core::{Account, JobId, JobKind, Status};
 use tidegate_service::{Snapshot, WebhookRenderer};
 
@@ -50,6 +50,16 @@ pub(super) enum OutputStreaming {
     Files,
 }
 
+impl OutputStreaming {
+    fn of_hook(hook: &WebhookSpec) -> Self {
+        match (hook.streams, hook.streams_files) {
+            (false, _) => Self::No,
+            (true, false) => Self::Values,
+            (true, true) => Self::Files,
+        }
+    }
+}
+
 impl PredictionRenderer {
     /// `secret` signs stream tokens: anyone who has it can read the output of every job.
     pub fn new(secret: &[u8], aborted: RenderAborted) -> Self {
@@ -72,16 +82,28 @@ impl PredictionRenderer {
 
     /// The renderer of a stored webhook.
     pub fn webhook_renderer(&self, hook: &WebhookSpec) -> WebhookRenderer {
-        let streams = match (hook.streams, hook.streams_files) {
-            (false, _) => OutputStreaming::No,
-            (true, false) => OutputStreaming::Values,
-            (true, true) => OutputStreaming::Files,
-        };
+        let streams = OutputStreaming::of_hook(hook);
         match hook.origin.as_deref().and_then(Origin::parse) {
-            Some(origin) => self.webhook_renderer_for(origin, streams),
+            Some(origin) => {
+                let (renderer, stream_url) = (self.clone(), hook.stream_url.clone());
+                WebhookRenderer::new(move |job| {
+                    let signed =
+                        || renderer.stream_url(&job.account, &job.id, job.kind, &origin, streams);
+                    let stream_url = stream_url.clone().or_else(signed);
+                    renderer.render(job, &origin, stream_url)
+                })
+            }
             // The server stored the origin itself. If it is invalid, no URL can be rendered.
             None => WebhookRenderer::new(|_| Bytes::from_static(b"{}")),
         }
+    }
+
+    /// The URL of the output stream in the webhooks of a job, which a director renders without the secret.
+    pub fn webhook_stream_url(&self, job: &JobSpec) -> Option<String> {
+        let hook = job.hook.as_ref()?;
+        let origin = Origin::parse(hook.origin.as_deref()?)?;
+        let streams = OutputStreaming::of_hook(hook);
+        self.stream_url(&job.account, &job.id, job.kind, &origin, streams)
     }
 
     pub(super) fn webhook_renderer_for(
@@ -93,13 +115,19 @@ impl PredictionRenderer {
         WebhookRenderer::new(move |job| renderer.prediction(job, &origin, streams))
     }
 
-    /// A job as its owner sees it. The keys are in Replicate's order.
+    /// A job as its owner sees it.
     pub(super) fn prediction(
         &self,
         job: &Snapshot,
         origin: &Origin,
         streams: OutputStreaming,
     ) -> Bytes {
+        let stream_url = self.stream_url(&job.account, &job.id, job.kind, origin, streams);
+        self.render(job, origin, stream_url)
+    }
+
+    /// The keys are in Replicate's order.
+    fn render(&self, job: &Snapshot, origin: &Origin, stream_url: Option<String>) -> Bytes {
         let output = match &job.output {
             Some(output) => self.output(&OutputJob::of(job), output, origin),
             None => Bytes::from_static(b"null"),
@@ -143,7 +171,7 @@ impl PredictionRenderer {
             "webhook_events_filter",
             job.hook.as_ref().map(|hook| &hook.events),
         );
-        body.field("urls", &self.urls(job, origin, streams))
+        body.field("urls", &urls(job, origin, stream_url))
             .field("metrics", &metrics(job));
         body.finish()
     }
@@ -167,25 +195,17 @@ impl PredictionRenderer {
         }
     }
 
-    fn urls(&self, job: &Snapshot, origin: &Origin, streams: OutputStreaming) -> Urls {
-        let resource = format!("{}s", resource_name(job.kind));
-        let get = ["v1", &resource, job.id.as_str()];
-        Urls {
-            cancel: origin.to(&[&get[..], &["cancel"]].concat()),
-            get: origin.to(&get),
-            stream: self.stream_url(job, origin, streams),
-        }
-    }
-
     /// The URL of the output stream. npm's client decides by the path whether the stream has files.
     fn stream_url(
         &self,
-        job: &Snapshot,
+        account: &Account,
+        id: &JobId,
+        kind: JobKind,
         origin: &Origin,
         streams: OutputStreaming,
     ) -> Option<String> {
-        let token = || self.token(&job.account, &job.id);
-        match (job.kind, streams) {
+        let token = || self.token(account, id);
+        match (kind, streams) {
             (JobKind::Training, _) | (_, OutputStreaming::No) => None,
             (JobKind::Prediction, OutputStreaming::Values) => {
                 Some(origin.to(&["v1", "streams", &token()]))
@@ -228,6 +248,16 @@ impl PredictionRenderer {
             Account::parse(name).ok()?
         };
         Some((account, JobId::parse(id).ok()?))
+    }
+}
+
+fn urls(job: &Snapshot, origin: &Origin, stream: Option<String>) -> Urls {
+    let resource = format!("{}s", resource_name(job.kind));
+    let get = ["v1", &resource, job.id.as_str()];
+    Urls {
+        cancel: origin.to(&[&get[..], &["cancel"]].concat()),
+        get: origin.to(&get),
+        stream,
     }
 }
 

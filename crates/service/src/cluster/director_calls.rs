@@ -14,7 +14,7 @@ use tidegate_core::leases::{
 };
 use tidegate_core::live::{LiveError, WakeReason};
 use tidegate_core::outbox::OutboxMessage;
-use tidegate_core::record::{JobRecord, Target};
+use tidegate_core::record::{JobRecord, JobSpec, Target};
 use tidegate_core::store::{FinishOutcome, StoreError};
 use tidegate_core::{JobKind, Status};
 
@@ -46,7 +46,11 @@ pub struct DirectorCalls {
     models: ModelRegistry,
     catalog: Arc<ModelCatalog>,
     cluster: Cluster,
+    stream_urls: Option<StreamUrls>,
 }
+
+/// Signs the URL of the output stream in the webhooks of a job.
+pub type StreamUrls = Box<dyn Fn(&JobSpec) -> Option<String> + Send + Sync>;
 
 impl DirectorCalls {
     /// Answers calls about the jobs of these models.
@@ -55,6 +59,15 @@ impl DirectorCalls {
             models,
             catalog,
             cluster,
+            stream_urls: None,
+        }
+    }
+
+    /// Adds what signs the URLs of output streams in webhooks.
+    pub fn with_stream_urls(self, stream_urls: StreamUrls) -> Self {
+        Self {
+            stream_urls: Some(stream_urls),
+            ..self
         }
     }
 
@@ -167,10 +180,16 @@ impl DirectorCalls {
 
     fn leased_job(&self, granted: GrantedLease) -> LeasedJob {
         let GrantedLease {
-            record,
+            mut record,
             fence,
             remaining,
         } = granted;
+        if let Some(sign) = &self.stream_urls {
+            let stream_url = sign(&record.spec);
+            if let Some(hook) = &mut record.spec.hook {
+                hook.stream_url = stream_url;
+            }
+        }
         let token = self.cluster.tokens.sign(&HeldLease {
             job: JobRef::from(&record.spec),
             fence,

@@ -25,7 +25,7 @@ use tidegate_core::live::Live;
 use tidegate_core::queue::QueueName;
 use tidegate_core::record::Target;
 
-pub use director_calls::{CallError, DirectorCalls};
+pub use director_calls::{CallError, DirectorCalls, StreamUrls};
 pub use lease_tokens::LeaseTokens;
 pub use model_catalog::ModelCatalog;
 pub use queued_marks::QueuedMarks;

@@ -31,9 +31,9 @@ const MAX_TRIES_WHILE_CLOSING: u32 = 6;
 /// Records one running job.
 pub(crate) struct JobRecorder {
     records: Arc<dyn JobRecords>,
-    /// The webhook, if its receiver wants the terminal message.
+    /// The webhook, if its receiver wants the last message.
     webhook: Option<Arc<Webhook>>,
-    /// Creates the terminal message.
+    /// Creates the last message.
     messages: Option<MessageFactory>,
     /// The lease of this attempt; before it is granted, the number of the last attempt and the nonce
     /// for the next.
@@ -131,6 +131,7 @@ impl JobRecorder {
         let durability = LeaseDurability::Machine;
         let recorder = Self::new(records, webhook, 0, durability, Caller::Detached, never);
         Self {
+            webhook: webhook.cloned(),
             fence,
             began_at: Some(began_at),
             fails_refused: true,
@@ -296,13 +297,7 @@ impl JobRecorder {
     }
 
     fn finish_with(&self, job: &Job, end: &JobEnd, snapshot: Snapshot) -> JobFinish {
-        let message =
-            self.webhook
-                .as_ref()
-                .zip(self.messages.as_ref())
-                .map(|(webhook, messages)| {
-                    messages.message(webhook, job, webhook.renderer.render(&snapshot))
-                });
+        let message = self.last_message(job, &snapshot);
         JobFinish {
             account: job.account().clone(),
             id: job.id().clone(),
@@ -312,6 +307,19 @@ impl JobRecorder {
             completion: completion(snapshot),
             message,
         }
+    }
+
+    /// The terminal message. If the receiver did not subscribe to it, the end of a leased job carries the
+    /// newest interim message: interim ones are refused once the job has ended.
+    fn last_message(&self, job: &Job, end: &Snapshot) -> Option<OutboxMessage> {
+        let (webhook, messages) = self.webhook.as_ref().zip(self.messages.as_ref())?;
+        let body = if webhook.filter.includes(WebhookEvent::Completed) {
+            webhook.renderer.render(end)
+        } else {
+            let interim = job.newest_interim(webhook.filter)?;
+            webhook.renderer.render(&interim)
+        };
+        Some(messages.message(webhook, job, body))
     }
 }
 

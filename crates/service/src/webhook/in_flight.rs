@@ -267,6 +267,7 @@ mod tests {
                 origin: None,
                 streams: false,
                 streams_files: false,
+                stream_url: None,
             },
             body: vec![0; bytes].into(),
             created_at: Timestamp::UNIX_EPOCH,

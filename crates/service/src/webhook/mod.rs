@@ -104,6 +104,7 @@ impl Webhook {
             origin: self.origin.clone(),
             streams: self.streams,
             streams_files: self.streams_files,
+            stream_url: None,
         }
     }
 

@@ -263,6 +263,7 @@ async fn webhook_messages_go_to_the_other_process() {
         origin: None,
         streams: false,
         streams_files: false,
+        stream_url: None,
     });
     let run = spawn(&jobs, run);
     let started = model.started().await;

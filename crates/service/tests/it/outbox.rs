@@ -136,6 +136,7 @@ fn message(name: &str, receiver: &str) -> OutboxMessage {
             origin: None,
             streams: false,
             streams_files: false,
+            stream_url: None,
         },
         body: "{}".into(),
         created_at: now,

@@ -99,6 +99,7 @@ pub fn hook() -> WebhookSpec {
         headers: BTreeMap::from([("x-key".to_owned(), "value".to_owned())]),
         streams: true,
         streams_files: true,
+        stream_url: None,
         origin: Some("https://models.example.com".to_owned()),
     }
 }

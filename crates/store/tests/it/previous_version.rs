@@ -95,6 +95,7 @@ fn hook(path: &str, origin: Option<&str>) -> WebhookSpec {
         origin: origin.map(str::to_owned),
         streams: false,
         streams_files: false,
+        stream_url: None,
     }
 }
 

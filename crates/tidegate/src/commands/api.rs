@@ -76,7 +76,9 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
     let pending = models.lookup().start_in_cluster().await?;
     tracing::info!(url = server.url, pending_webhooks = pending, "listening");
 
-    let calls = DirectorCalls::new(models.clone(), Arc::clone(&catalog), cluster.clone());
+    let signer = renderer.clone();
+    let calls = DirectorCalls::new(models.clone(), Arc::clone(&catalog), cluster.clone())
+        .with_stream_urls(Box::new(move |job| signer.webhook_stream_url(job)));
     let config = director::Config {
         token,
         max_body: args.max_output.saturating_add(args.max_body),
