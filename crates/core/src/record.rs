@@ -90,6 +90,27 @@ pub struct Target {
     pub deployment: Option<DeploymentRef>,
 }
 
+/// The prefix of the model names of endpoints: `runpod/NAME`.
+const ENDPOINT_PREFIX: &str = "runpod/";
+/// Endpoints have no versions. No model has this one, because it is the hash of its files.
+const ENDPOINT_VERSION: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+impl Target {
+    /// The target of the jobs of an endpoint, whose jobs workers fetch.
+    pub fn of_endpoint(name: &str) -> Self {
+        Self {
+            model: format!("{ENDPOINT_PREFIX}{name}"),
+            version: ENDPOINT_VERSION.to_owned(),
+            deployment: None,
+        }
+    }
+
+    /// Whether it is the target of the jobs of an endpoint.
+    pub fn is_endpoint(&self) -> bool {
+        self.version == ENDPOINT_VERSION && self.model.starts_with(ENDPOINT_PREFIX)
+    }
+}
+
 /// A deployment and one of its releases. Stored as `owner/name#2`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]

@@ -18,7 +18,7 @@ mod sqlite;
 pub use blobs::{FolderBlobs, InvalidBucket, S3Blobs};
 pub use memory::MemoryDocuments;
 pub use postgres::{
-    DatabaseUse, InvalidPostgresUrl, PostgresOpenError, PostgresOptions, PostgresStore,
-    PostgresUrl, TlsSetupError,
+    DatabaseUse, EndpointOwner, InvalidPostgresUrl, OwnedEndpointStore, OwnerClaim,
+    PostgresOpenError, PostgresOptions, PostgresStore, PostgresUrl, TlsSetupError,
 };
 pub use sqlite::{SqliteOptions, SqliteStore, StoreOpenError};

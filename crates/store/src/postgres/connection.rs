@@ -40,15 +40,18 @@ macro_rules! changes_lock {
     };
 }
 
-/// Begins a transaction that changes something.
+/// Begins a transaction that changes something. PostgreSQL ends the transaction of a process that is stopped
+/// in the middle of it: others wait for its locks.
 pub(super) const BEGIN_CHANGES: &str = concat!(
-    "BEGIN; SET LOCAL statement_timeout = '12s'; SELECT pg_advisory_xact_lock_shared(",
+    "BEGIN; SET LOCAL statement_timeout = '12s'; SET LOCAL idle_in_transaction_session_timeout = '12s';
+     SELECT pg_advisory_xact_lock_shared(",
     changes_lock!(),
     ")"
 );
 /// Begins a transaction that sees all changes with numbers that were assigned before.
 const BEGIN_AFTER_CHANGES: &str = concat!(
-    "BEGIN; SET LOCAL statement_timeout = '12s'; SELECT pg_advisory_xact_lock(",
+    "BEGIN; SET LOCAL statement_timeout = '12s'; SET LOCAL idle_in_transaction_session_timeout = '12s';
+     SELECT pg_advisory_xact_lock(",
     changes_lock!(),
     ")"
 );

@@ -214,20 +214,23 @@ pub(super) async fn get(
         .map(|(_, record)| record))
 }
 
-/// Open jobs with numbers above `after`.
+/// Open jobs with numbers above `after`, of one model or of all.
 pub(super) async fn open(
     client: &Client,
     after: u64,
     limit: usize,
+    model: Option<&str>,
 ) -> Result<Vec<OpenJob>, PgError> {
     const OPEN: &str = record_of!(without_input
         "tidegate.jobs j",
-        "WHERE j.completed_at IS NULL AND j.number > $1 ORDER BY j.number LIMIT $2"
+        "WHERE j.completed_at IS NULL AND j.number > $1 AND ($3::text IS NULL OR j.model = $3)
+         ORDER BY j.number LIMIT $2"
     );
     let mut after = i64::try_from(after).unwrap_or(i64::MAX);
-    let limit = count(limit);
+    let (limit, model) = (count(limit), model.map(escape));
     loop {
-        let found = rows(client, OPEN, &[bigint(&after), bigint(&limit)]).await?;
+        let params = [bigint(&after), bigint(&limit), text(&model)];
+        let found = rows(client, OPEN, &params).await?;
         let readable = found.iter().map(records::open_job).filter(|job| match job {
             Err(error @ PgError::Corrupt(_)) => {
                 tracing::error!(error = %chain(error), "failed to read open job, skipped it");

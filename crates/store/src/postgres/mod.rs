@@ -13,6 +13,7 @@
 mod acquire;
 mod connection;
 mod documents;
+mod endpoint_owners;
 mod error;
 mod heartbeat;
 mod interim;
@@ -23,6 +24,7 @@ mod list;
 mod open;
 mod outbox;
 mod outbox_take;
+mod owned_endpoint;
 mod port;
 mod progress;
 mod query;
@@ -37,7 +39,9 @@ mod tls;
 mod url;
 mod writer;
 
+pub use endpoint_owners::{EndpointOwner, OwnerClaim};
 pub use open::{DatabaseUse, PostgresOpenError, PostgresOptions};
+pub use owned_endpoint::OwnedEndpointStore;
 pub use tls::TlsSetupError;
 pub use url::{InvalidPostgresUrl, PostgresUrl};
 

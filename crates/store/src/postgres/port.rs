@@ -19,6 +19,7 @@ use tidegate_core::{Account, JobId};
 use super::connection::TransactionWork;
 use super::jobs::JobInsert;
 use super::outbox::RecordedAttempt;
+use super::owned_endpoint::OwnerFence;
 use super::writer::LockOrder;
 use super::{
     PostgresStore, documents, jobs, leases, list, outbox, outbox_take, retention, summaries,
@@ -40,12 +41,7 @@ impl JobRecords for PostgresStore {
     }
 
     async fn finish(&self, finish: JobFinish) -> Result<FinishOutcome, StoreError> {
-        if !finish.status.is_terminal() {
-            return Err(StoreError::Invalid(format!(
-                "{:?} is not a final status",
-                finish.status
-            )));
-        }
+        check_final(&finish)?;
         let order = LockOrder::Job(finish.account.clone(), finish.id.clone());
         self.writer
             .change(order, size(&finish), finish, |client, finish| {
@@ -58,14 +54,14 @@ impl JobRecords for PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     async fn insert(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
-        self.insert_with(spec, None, |client, job| {
+        self.insert_with(None, spec, None, |client, job| {
             Box::pin(jobs::insert(client, job))
         })
         .await
     }
 
     async fn replace(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
-        self.insert_with(spec, None, |client, job| {
+        self.insert_with(None, spec, None, |client, job| {
             Box::pin(jobs::replace(client, job))
         })
         .await
@@ -76,7 +72,7 @@ impl Store for PostgresStore {
         spec: JobSpec,
         lease: LeaseRequest,
     ) -> Result<Inserted, StoreError> {
-        self.insert_with(spec, Some(lease), |client, job| {
+        self.insert_with(None, spec, Some(lease), |client, job| {
             Box::pin(jobs::insert(client, job))
         })
         .await
@@ -121,7 +117,7 @@ impl Store for PostgresStore {
     async fn open(&self, after: u64, limit: usize) -> Result<Vec<OpenJob>, StoreError> {
         self.connections
             .read_after_changes((after, limit), |client, (after, limit)| {
-                Box::pin(jobs::open(client, *after, *limit))
+                Box::pin(jobs::open(client, *after, *limit, None))
             })
             .await
     }
@@ -228,9 +224,11 @@ impl Store for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Inserts a job. A job with the same content is the one of an earlier call whose answer was lost.
-    async fn insert_with(
+    /// Inserts a job. A job with the same content is the one of an earlier call whose answer was lost. With
+    /// `owner`, it is inserted only by the owner of the endpoint.
+    pub(super) async fn insert_with(
         &self,
+        owner: Option<&OwnerFence>,
         spec: JobSpec,
         lease: Option<LeaseRequest>,
         insert: TransactionWork<JobInsert, bool>,
@@ -243,7 +241,11 @@ impl PostgresStore {
                 lease: lease.clone(),
             };
             let bytes = OVERHEAD + spec.input.len();
-            if self.writer.change(order, bytes, job, insert).await? {
+            let is_new = match owner {
+                None => self.writer.change(order, bytes, job, insert).await?,
+                Some(owner) => owner.write(&self.writer, order, bytes, job, insert).await?,
+            };
+            if is_new {
                 return Ok(Inserted::New);
             }
             match self.get(&spec.account, &spec.id).await? {
@@ -272,7 +274,19 @@ fn is_same(record: &JobRecord, spec: &JobSpec, is_leased: bool) -> bool {
         && record.attempt == u32::from(is_leased)
 }
 
-fn size(finish: &JobFinish) -> usize {
+/// A job ends with a final status.
+pub(super) fn check_final(finish: &JobFinish) -> Result<(), StoreError> {
+    if finish.status.is_terminal() {
+        return Ok(());
+    }
+    Err(StoreError::Invalid(format!(
+        "{:?} is not a final status",
+        finish.status
+    )))
+}
+
+/// Roughly how many bytes the end of a job writes.
+pub(super) fn size(finish: &JobFinish) -> usize {
     let output = finish.completion.output.as_ref().map_or(0, Bytes::len);
     let message = finish
         .message

@@ -20,10 +20,16 @@ pub(super) struct Migration {
 }
 
 /// The migrations; the one at index `n` leads from layout `n` to `n + 1`.
-pub(super) const STEPS: &[Migration] = &[Migration {
-    sql: include_str!("schema/1.sql"),
-    usable_from: 1,
-}];
+pub(super) const STEPS: &[Migration] = &[
+    Migration {
+        sql: include_str!("schema/1.sql"),
+        usable_from: 1,
+    },
+    Migration {
+        sql: include_str!("schema/2.sql"),
+        usable_from: 1,
+    },
+];
 
 /// The layout of a database.
 struct Layout {

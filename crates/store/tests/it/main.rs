@@ -5,6 +5,7 @@ mod durability;
 mod memory;
 mod postgres;
 mod postgres_durability;
+mod postgres_endpoints;
 mod postgres_open;
 mod previous_version;
 mod suite;
