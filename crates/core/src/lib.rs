@@ -1,6 +1,7 @@
 //! Domain types, rules and ports. Everything here is plain data and pure functions: no sockets,
 //! files, environment or async runtime; [`clock`] and [`random`] are what is read from the machine. The
-//! other crates work together through the traits in [`port`], [`queue`], [`store`], [`leases`], [`live`] and [`blobs`].
+//! other crates work together through the traits in [`port`], [`queue`], [`store`], [`leases`], [`live`],
+//! [`blobs`], [`rate_counter`] and [`read_cursors`].
 
 pub mod account;
 pub mod blobs;
@@ -28,6 +29,8 @@ pub mod pool_status;
 pub mod port;
 pub mod queue;
 pub mod random;
+pub mod rate_counter;
+pub mod read_cursors;
 pub mod record;
 pub mod refusal;
 pub mod remote;

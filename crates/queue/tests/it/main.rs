@@ -3,6 +3,7 @@
 mod blue_green;
 mod faults;
 mod live;
+mod rates;
 mod redis_server;
 mod sentinel;
 mod streams;
