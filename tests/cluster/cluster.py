@@ -65,7 +65,7 @@ class Cluster:
         folder = self.scratch / f"api{number}"
         folder.mkdir(parents=True)
         command = [str(tidegate_bin()), "api", "--port", str(port), *flags]
-        variables = tidegate_env(TIDEGATE_DATA_DIR=None, **self.env, **FAST, **(env or {}))
+        variables = tidegate_env(TIDEGATE_DATA_DIR=None, **self.env, **(FAST | (env or {})))
         process, log = _start(command, folder, variables)
         server = Server("tidegate", "api", port, process, log, folder)
         self.apis.append(server)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from endpoint_cluster import Postgres
 from environment import runpod_python, shim_python
 from launch import start_handler, start_runpod
 from platform_server import Platform, running_platform
@@ -66,3 +67,10 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
     """A platform with the endpoint `echo`, for this test only."""
     with running_platform(tmp_path) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    postgres = Postgres()
+    yield postgres
+    postgres.stop()

@@ -33,40 +33,13 @@ def report(value):
 """
 
 
-class Platform:
-    """A platform process; after a kill it can start again with its data folder."""
+class EndpointClient:
+    """A server with the endpoint `echo`, as clients, workers and operators see it."""
 
-    def __init__(
-        self, folder: Path, *flags: str, env: dict[str, str] | None = None, token: str = "none"
-    ) -> None:
-        self.folder, self.token, self._flags = folder, token, flags
-        self._env = tidegate_env(TIDEGATE_DATA_DIR=str(folder / "data")) | (env or {})
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+    def __init__(self, url: str, folder: Path, token: str = "none") -> None:
+        self.url, self.folder, self.token = url, folder, token
         self.workers: list[Worker] = []
         self._names = itertools.count()
-        self._log = folder / "platform.log"
-        self.start()
-
-    def start(self) -> None:
-        command = [str(tidegate_bin()), "platform", "--port", str(self.port), *self._flags]
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(command, env=self._env, stdout=log, stderr=log)
-        wait_until(self._answers, f"the platform, see {self._log}", timeout=30)
-
-    def _answers(self) -> bool:
-        assert self.process.poll() is None, self._log.read_text()
-        try:
-            return requests.get(f"{self.url}/health-check", timeout=5).status_code == 200
-        except requests.ConnectionError:
-            return False
-
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")
-
-    def kill(self, number: signal.Signals = signal.SIGKILL) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(timeout=30)
 
     def call(self, method: str, path: str, body: Any = None, **options: Any) -> requests.Response:
         headers = {"Authorization": f"Bearer {self.token}"} | options.pop("headers", {})
@@ -136,6 +109,43 @@ class Platform:
     def close(self) -> None:
         for worker in self.workers:
             worker.kill()
+
+
+class Platform(EndpointClient):
+    """A platform process; after a kill it can start again with its data folder."""
+
+    def __init__(
+        self, folder: Path, *flags: str, env: dict[str, str] | None = None, token: str = "none"
+    ) -> None:
+        self.port = free_port()
+        super().__init__(f"http://127.0.0.1:{self.port}", folder, token)
+        self._flags = flags
+        self._env = tidegate_env(TIDEGATE_DATA_DIR=str(folder / "data")) | (env or {})
+        self._log = folder / "platform.log"
+        self.start()
+
+    def start(self) -> None:
+        command = [str(tidegate_bin()), "platform", "--port", str(self.port), *self._flags]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(command, env=self._env, stdout=log, stderr=log)
+        wait_until(self._answers, f"the platform, see {self._log}", timeout=30)
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, self._log.read_text()
+        try:
+            return requests.get(f"{self.url}/health-check", timeout=5).status_code == 200
+        except requests.ConnectionError:
+            return False
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(timeout=30)
+
+    def close(self) -> None:
+        super().close()
         if self.process.poll() is None:
             self.kill()
 
@@ -144,7 +154,7 @@ class Worker:
     """A worker process of the real `runpod` package."""
 
     def __init__(
-        self, running_platform: Platform, name: str, handler: str, concurrency: int, env: dict[str, str]
+        self, running_platform: EndpointClient, name: str, handler: str, concurrency: int, env: dict[str, str]
     ) -> None:
         self.platform, self.name = running_platform, name
         self._log = running_platform.folder / f"{name}.log"

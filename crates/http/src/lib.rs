@@ -28,7 +28,7 @@ use tidegate_service::{RendererFactory, WebhookRenderer};
 pub fn renderer(replicate: replicate::PredictionRenderer) -> RendererFactory {
     Arc::new(move |api, target, hook| match api {
         Api::Replicate => replicate.webhook_renderer(hook),
-        Api::Runpod if runpod::platform::is_endpoint(target) => runpod::platform::renderer(),
+        Api::Runpod if target.is_endpoint() => runpod::platform::renderer(),
         Api::Runpod => runpod::local::renderer(),
         Api::Cog => WebhookRenderer::new(cog::reply::result_body),
     })

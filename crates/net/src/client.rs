@@ -307,7 +307,7 @@ impl Client {
         self.basic().no_proxy().dns_resolver(resolver)
     }
 
-    fn basic(&self) -> ClientBuilder {
+    pub(crate) fn basic(&self) -> ClientBuilder {
         // It fails if another client of this process has installed the provider, which is harmless.
         rustls::crypto::ring::default_provider()
             .install_default()

@@ -8,6 +8,7 @@ mod allowed_networks;
 mod client;
 mod download;
 mod error;
+mod forward;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
@@ -27,6 +28,8 @@ pub use client::{
     Client, HttpRequest, HttpResponse, StreamedResponse, WebhookResponse, unguarded_client,
 };
 pub use error::Error;
+pub use forward::{ForwardedRequest, ForwardedResponse, Forwarder};
+pub use reqwest::Method;
 pub use reqwest::header;
 pub use server_trust::{ServerTrust, TrustError};
 pub use url::Url;

@@ -33,6 +33,7 @@ pub struct Config {
 }
 
 /// The settings that apply to each job.
+#[derive(Clone)]
 pub struct JobSettings {
     /// How many events of a stream are kept for late readers.
     pub stream_history: usize,

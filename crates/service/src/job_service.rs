@@ -14,7 +14,7 @@ use tidegate_core::health::{Health, HealthReport};
 use tidegate_core::lease::LeaseDurability;
 use tidegate_core::planted;
 use tidegate_core::port::Executor;
-use tidegate_core::queue::QueueName;
+use tidegate_core::queue::{Queue, QueueName};
 use tidegate_core::record::{DeploymentRef, JobRecord, JobSpec, Target};
 use tidegate_core::store::{CancelRequestResult, JobFilter, JobQuery, Page, Store, StoreError};
 use tidegate_core::{Account, JobId, Refusal, Status, chain};
@@ -72,6 +72,9 @@ pub(crate) struct Shared {
     pub(crate) version_maker: OnceLock<Weak<dyn VersionMaker>>,
     /// Cancelled when the server shuts down.
     pub(crate) closing: CancellationToken,
+    /// Cancelled when another process of the cluster has taken over the jobs, if that can happen: they go on
+    /// there, and are left without an end.
+    pub(crate) abandoned: Option<CancellationToken>,
 }
 
 /// The state of the job service of one model.
@@ -100,6 +103,42 @@ pub(crate) struct PerModel {
     pub(crate) on_lost: OnLost,
     /// The longest time that the executor may run one job.
     pub(crate) job_timeout: Option<Duration>,
+}
+
+impl Shared {
+    fn new(
+        deps: Deps,
+        settings: JobSettings,
+        waiting_memory: usize,
+        closing: CancellationToken,
+        abandoned: Option<CancellationToken>,
+    ) -> Self {
+        // A job whose data was removed is read from the store only.
+        let JobSettings {
+            keep_for,
+            keep_data_for,
+            ..
+        } = settings;
+        let age = keep_data_for.map_or(keep_for, |data| data.min(keep_for));
+        let retention = Retention {
+            jobs: 1024,
+            bytes: 32 * 1024 * 1024,
+            age,
+        };
+        Self {
+            deps,
+            settings,
+            registry: Registry::new(retention),
+            waiting_jobs: WaitingJobs::new(waiting_memory),
+            loading: Loading::default(),
+            claims: Arc::default(),
+            queue_names: QueueNames::default(),
+            followers: Followers::default(),
+            version_maker: OnceLock::new(),
+            closing,
+            abandoned,
+        }
+    }
 }
 
 impl PerModel {
@@ -185,30 +224,36 @@ impl JobService {
             outbox: deps.store.clone().map(outbox),
             closing: closing.clone(),
         };
-        // A job whose data was removed is read from the store only.
-        let JobSettings {
-            keep_for,
-            keep_data_for,
-            ..
-        } = config.jobs;
-        let age = keep_data_for.map_or(keep_for, |data| data.min(keep_for));
-        let retention = Retention {
-            jobs: 1024,
-            bytes: 32 * 1024 * 1024,
-            age,
+        let shared = Shared::new(deps, config.jobs, config.waiting_memory, closing, None);
+        Self::of_model(Arc::new(shared), executor, target, metrics, senders)
+    }
+
+    /// The service that looks up the jobs of an endpoint that this process of a cluster owns. Its jobs wait
+    /// and run here, as on a single machine, with the settings and webhooks of this server, until
+    /// [`ModelRegistry::abandon`](crate::ModelRegistry::abandon).
+    pub fn for_owned_endpoint(
+        &self,
+        executor: Arc<dyn Executor>,
+        store: Arc<dyn Store>,
+        queue: Arc<dyn Queue>,
+        waiting_memory: usize,
+    ) -> Self {
+        let Shared { deps, settings, .. } = self.shared();
+        let deps = Deps {
+            queue,
+            store: Some(store),
+            cluster: None,
+            ..deps.clone()
         };
-        let shared = Shared {
-            deps,
-            settings: config.jobs,
-            registry: Registry::new(retention),
-            waiting_jobs: WaitingJobs::new(config.waiting_memory),
-            loading: Loading::default(),
-            claims: Arc::default(),
-            queue_names: QueueNames::default(),
-            followers: Followers::default(),
-            version_maker: OnceLock::new(),
-            closing,
+        let (closing, abandoned) = (CancellationToken::new(), CancellationToken::new());
+        let settings = settings.clone();
+        let shared = Shared::new(deps, settings, waiting_memory, closing, Some(abandoned));
+        let metrics = Arc::<JobMetrics>::default();
+        let senders = SenderDeps {
+            metrics: Arc::clone(&metrics),
+            ..SenderDeps::clone(&self.model.senders)
         };
+        let target = Target::clone(&self.model.target);
         Self::of_model(Arc::new(shared), executor, target, metrics, senders)
     }
 

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tidegate_core::chain;
+use tidegate_core::record::Target;
 use tidegate_core::store::Documents;
 use tidegate_http::runpod::platform::{
     self as api, Batches, Endpoint, EndpointFactory, EndpointLimits, EndpointRegistry,
-    OpenEndpointError, StreamCursors, WorkerKeys, endpoint_target,
+    OpenEndpointError, StreamCursors, WorkerKeys,
 };
 use tidegate_remote::RemoteExecutor;
 use tidegate_service::{ModelRegistry, OnLost, Resumed};
@@ -64,15 +65,40 @@ impl EndpointSetup {
                 OpenEndpointError::Store(_) => anyhow::Error::new(error),
             })?;
         }
+        Ok(Self::of(endpoints, StreamCursors::of_server(), documents))
+    }
+
+    /// Opens one endpoint that this process of a cluster owns.
+    pub(crate) async fn open_owned(
+        args: &EndpointArgs,
+        models: &ModelRegistry,
+        documents: Arc<dyn Documents>,
+        name: &str,
+    ) -> anyhow::Result<Self> {
+        let documents = Some(documents);
+        let endpoints = EndpointRegistry::new(documents.clone(), factory(args, models));
+        endpoints.add(name).await?;
+        Ok(Self::of(
+            endpoints,
+            StreamCursors::of_endpoint(name),
+            documents,
+        ))
+    }
+
+    fn of(
+        endpoints: EndpointRegistry,
+        stream_cursors: StreamCursors,
+        documents: Option<Arc<dyn Documents>>,
+    ) -> Self {
         let for_batches = documents
             .clone()
             .unwrap_or_else(|| Arc::new(MemoryDocuments::default()));
-        Ok(Self {
+        Self {
             batches: Batches::new(for_batches, endpoints.clone()),
             endpoints,
-            stream_cursors: StreamCursors::default(),
+            stream_cursors,
             documents,
-        })
+        }
     }
 
     /// Resumes batches and read positions of the previous run, after its jobs.
@@ -108,14 +134,19 @@ impl EndpointSetup {
         base_url: String,
         max_body: usize,
     ) -> anyhow::Result<api::Config> {
-        // Without tokens workers need no key.
-        let worker_keys = match &server.tokens {
-            Some(_) => Some(WorkerKeys::new(
-                &persistent_secret(self.documents.as_deref(), WORKER_SECRET).await?,
-            )),
-            None => None,
-        };
-        Ok(api::Config {
+        let worker_keys = worker_keys(server, self.documents.as_deref()).await?;
+        Ok(self.config_with(args, worker_keys, base_url, max_body))
+    }
+
+    /// The same, with these keys of workers.
+    pub(crate) fn config_with(
+        &self,
+        args: &EndpointArgs,
+        worker_keys: Option<WorkerKeys>,
+        base_url: String,
+        max_body: usize,
+    ) -> api::Config {
+        api::Config {
             max_body,
             body_timeout: BODY_TIMEOUT,
             worker_keys,
@@ -127,7 +158,7 @@ impl EndpointSetup {
             },
             batches: self.batches.clone(),
             stream_cursors: self.stream_cursors.clone(),
-        })
+        }
     }
 
     /// The names of the endpoints, for the log.
@@ -158,6 +189,20 @@ impl EndpointSetup {
     }
 }
 
+/// The keys of workers; without tokens workers need none.
+pub(crate) async fn worker_keys(
+    server: &ListeningServer,
+    documents: Option<&dyn Documents>,
+) -> anyhow::Result<Option<WorkerKeys>> {
+    Ok(match &server.tokens {
+        Some(_) => {
+            let secret = persistent_secret(documents, WORKER_SECRET).await?;
+            Some(WorkerKeys::new(&secret))
+        }
+        None => None,
+    })
+}
+
 fn factory(args: &EndpointArgs, models: &ModelRegistry) -> EndpointFactory {
     let config = tidegate_remote::Config {
         ping_timeout: args.worker_timeout,
@@ -174,7 +219,7 @@ fn open_endpoint(models: &ModelRegistry, name: &str, config: tidegate_remote::Co
     let remote = RemoteExecutor::new(config);
     let jobs = models.lookup().for_endpoint(
         Arc::new(remote.clone()),
-        endpoint_target(name),
+        Target::of_endpoint(name),
         OnLost::Retry { attempts: ATTEMPTS },
     );
     models.offer_endpoint(jobs.clone());

@@ -4,6 +4,7 @@ mod admin_client;
 mod build_info;
 mod cli;
 mod cluster_backends;
+mod cluster_endpoints;
 mod cog_yaml;
 mod cog_yaml_keys;
 mod commands;

@@ -82,6 +82,10 @@ impl ModelRegistry {
 
     /// Puts a recorded job into the queue; returns it if that succeeded.
     async fn queue_record(&self, cluster: &Cluster, record: JobRecord) -> Option<JobRef> {
+        if record.spec.target.is_endpoint() {
+            // It waits in the process that owns the endpoint.
+            return Some(JobRef::from(&record.spec));
+        }
         tracing::debug!(job = %record.spec.id, "queueing recorded job again");
         let service = self.service_or_lookup(&record.spec.target);
         // A lost director may still have the message of a job that was started before.

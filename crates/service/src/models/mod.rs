@@ -321,6 +321,29 @@ impl ModelRegistry {
         self.inner.lookup.resume(Arc::new(service_of)).await
     }
 
+    /// Loads the open jobs of an endpoint that another process owned before. Call it once, after the
+    /// endpoint was offered.
+    pub async fn take_over(&self) -> Result<Resumed, StoreError> {
+        let models = self.clone();
+        let service_of = move |target: &Target| models.service_for_resumed_job(target);
+        self.inner.lookup.take_over(Arc::new(service_of)).await
+    }
+
+    /// Leaves all jobs without an end: another process owns them now. Changes that are in progress are
+    /// waited for, up to `timeout`.
+    pub async fn abandon(&self, timeout: Duration) {
+        let shared = self.inner.lookup.shared();
+        shared.closing.cancel();
+        if let Some(abandoned) = &shared.abandoned {
+            abandoned.cancel();
+        }
+        let services = self.services();
+        let drained = join_all(services.iter().map(JobService::drained));
+        if tokio::time::timeout(timeout, drained).await.is_err() {
+            tracing::warn!(?timeout, "jobs of an endpoint were not left in time");
+        }
+    }
+
     /// The job service that runs a stored job. If the server has only one model, that model runs
     /// the job even if its name differs: the model may have been renamed.
     pub(crate) fn service_for_resumed_job(&self, target: &Target) -> Option<JobService> {

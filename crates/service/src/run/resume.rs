@@ -55,6 +55,15 @@ impl JobService {
         })
     }
 
+    /// Loads the open jobs that another process has left in the store, each at the service of its model.
+    /// Webhooks and old jobs are the concern of others.
+    pub(crate) async fn take_over(&self, service_of: ServiceLookup) -> Result<Resumed, StoreError> {
+        match self.store().cloned() {
+            Some(store) => self.load_open_jobs(store, service_of).await,
+            None => Ok(Resumed::default()),
+        }
+    }
+
     /// Starts what every API process of a cluster does: sends webhooks, removes old jobs, and keeps the
     /// handles of jobs up to date that clients wait for. Returns the number of pending webhooks.
     pub async fn start_in_cluster(&self) -> Result<usize, StoreError> {

@@ -101,7 +101,10 @@ impl Tracker {
     }
 
     pub(crate) async fn run_to_outcome(mut self, admitted: Admitted) -> RunOutcome {
-        let abandoned = self.leased.as_ref().map(|leased| leased.abandon.clone());
+        let abandoned = match &self.leased {
+            Some(leased) => Some(leased.abandon.clone()),
+            None => self.service.shared().abandoned.clone(),
+        };
         let result = tokio::select! {
             biased;
             result = self.run_to_end(admitted) => result,

@@ -8,7 +8,7 @@ use clap::{ArgAction, Args};
 use tidegate_http::replicate::Rate;
 use tidegate_net::Url;
 
-use super::{ListenArgs, OnLostArg, RedisArgs, UpkeepArgs, WebhookArgs, heading};
+use super::{EndpointArgs, ListenArgs, OnLostArg, RedisArgs, UpkeepArgs, WebhookArgs, heading};
 use crate::{replicate_setup, units};
 
 /// Examples at the end of `api --help`.
@@ -33,6 +33,12 @@ pub(crate) struct ApiArgs {
     pub(crate) redis: RedisArgs,
     #[command(flatten)]
     pub(crate) upkeep: UpkeepArgs,
+    #[command(flatten)]
+    pub(crate) endpoint: EndpointArgs,
+    /// URL at which the other API processes reach this one: they forward requests for the endpoints that it
+    /// owns [default: the address it listens on]
+    #[arg(long, env = "TIDEGATE_ADVERTISE", value_name = "URL", value_parser = replicate_setup::public_url, help_heading = heading::ENDPOINTS)]
+    pub(crate) advertise: Option<Url>,
     #[command(flatten)]
     pub(crate) listen: ListenArgs,
     /// URL at which clients reach the cluster, for links in Replicate's API and its webhooks [default: the

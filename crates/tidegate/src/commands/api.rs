@@ -9,6 +9,7 @@ use tidegate_core::JobKind;
 use tidegate_core::director_api::paths;
 use tidegate_core::queue::Queue;
 use tidegate_core::store::{Documents, Store};
+use tidegate_http::access::AllowedHost;
 use tidegate_http::replicate::{self, PredictionRenderer, RateLimits, RenderAborted};
 use tidegate_http::{cog, director, runpod};
 use tidegate_net::{Client, Config as NetConfig, Url};
@@ -20,8 +21,9 @@ use tidegate_service::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{ApiArgs, OnLostArg};
+use crate::cli::{ApiArgs, ListenArgs, OnLostArg};
 use crate::cluster_backends::{ClusterBackends, open_backends};
+use crate::cluster_endpoints::ClusterEndpoints;
 use crate::compat::CogEnv;
 use crate::director_env::DirectorEnv;
 use crate::model_factory::{NO_TARGET, SCRATCH_FAILED};
@@ -39,10 +41,9 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         DirectorEnv::read()?.token.as_deref(),
     )?
     .into();
-    let startup = Startup::read(&args.listen, &args.webhook, env, Sigterm::ShutDown)?;
-    let server = startup
-        .listen(&args.listen, args.public_url.as_ref())
-        .await?;
+    let listen = listen_args(args);
+    let startup = Startup::read(&listen, &args.webhook, env, Sigterm::ShutDown)?;
+    let server = startup.listen(&listen, args.public_url.as_ref()).await?;
     let backends = open_backends(args, &consumer_name(&server)).await?;
     let cluster = Cluster {
         leases: backends.store.clone(),
@@ -74,6 +75,8 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         .await
         .context("failed to read the registered models")?;
     let pending = models.lookup().start_in_cluster().await?;
+    let endpoints =
+        Arc::new(ClusterEndpoints::open(args, &server, &backends.store, &models).await?);
     tracing::info!(url = server.url, pending_webhooks = pending, "listening");
 
     let signer = renderer.clone();
@@ -85,8 +88,9 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         body_timeout: args.body_timeout,
     };
     let shutdown_requested = CancellationToken::new();
-    let routes = client_routes(args, env, &server, &models, documents, renderer)?
-        .merge(director::routes(Arc::new(calls), config));
+    let routes = client_routes(args, env, &server, &models, &backends, renderer)?
+        .merge(director::routes(Arc::new(calls), config))
+        .merge(endpoints.routes(args)?);
     let upkeep = QueueUpkeep {
         queue: models.queue(),
         handler: Arc::new(ClusterUpkeep {
@@ -95,11 +99,11 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         }),
         config: args.upkeep.config(),
     };
-    let services = models.clone();
+    let (services, owned) = (models.clone(), Arc::clone(&endpoints));
     let mut server = server.start(
         routes,
         upkeep,
-        Arc::new(move || services.services()),
+        Arc::new(move || [services.services(), owned.services()].concat()),
         Some(backends.store.meter()),
     );
     let background = Box::pin(async {
@@ -107,13 +111,28 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
             catalog.run(),
             models.reconcile(&cluster),
             cluster.queued_marks.run(&*cluster.leases),
+            endpoints.run(),
         );
     });
     let cause = server.until_shutdown(background, &shutdown_requested).await;
     let forced = server
-        .drain(async |http| shutdown::drain(&models, None, args.drain_timeout, http).await)
+        .drain(async |http| {
+            // First, so that another process takes the endpoints over meanwhile.
+            http.while_running(endpoints.release()).await;
+            shutdown::drain(&models, None, args.drain_timeout, http).await;
+        })
         .await;
     Ok(forced.unwrap_or_else(|| ExitCode::from(cause.exit_code())))
+}
+
+/// How the server listens: the other processes use the name of `--advertise`.
+fn listen_args(args: &ApiArgs) -> ListenArgs {
+    let mut listen = args.listen.clone();
+    let host = args.advertise.as_ref().and_then(Url::host_str);
+    listen
+        .allowed_hosts
+        .extend(host.and_then(|host| AllowedHost::parse(host).ok()));
+    listen
 }
 
 /// The name of this process among the consumers of the queue. It takes no jobs, only those of lost directors
@@ -138,7 +157,7 @@ fn client_routes(
     env: &CogEnv,
     server: &ListeningServer,
     models: &ModelRegistry,
-    documents: Arc<dyn Documents>,
+    backends: &ClusterBackends,
     renderer: PredictionRenderer,
 ) -> anyhow::Result<Router> {
     let config = replicate::Config {
@@ -149,7 +168,7 @@ fn client_routes(
         own_url: Url::parse(&server.url).context("the address of the server is not a URL")?,
         renderer,
         webhook_secrets: server.webhook_secrets.clone(),
-        documents,
+        documents: backends.store.clone() as Arc<dyn Documents>,
         limits: RateLimits::new(args.rate_limit_create, args.rate_limit),
         files: None,
     };

@@ -8,36 +8,49 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::AppState;
 use super::clients::ok_json;
-use super::endpoints::{Endpoint, EndpointLoad, UnfinishedJobs};
+use super::endpoints::{Endpoint, EndpointLoad, UnfinishedJobs, WorkerKeys};
 use super::reply::ApiError;
+use super::{AppState, Config};
 use crate::shared::parse_body::parse_object;
 
 /// The maximum size of a body, in bytes.
-const MAX_BODY: usize = 64 * 1024;
+pub(super) const MAX_BODY: usize = 64 * 1024;
 /// The ping interval of workers. Shorter than the pause of the handout after a restart.
 const PING_MS: &str = "3000";
 /// Appended to each URL: workers append `&…`, which needs a `?` before it.
 const QUERY: &str = "?gpu=any";
 
-#[derive(Serialize)]
-struct EndpointListJson {
-    endpoints: Vec<EndpointEntry>,
+#[derive(Serialize, Deserialize)]
+pub(super) struct EndpointListJson {
+    pub(super) endpoints: Vec<EndpointEntry>,
 }
 
-#[derive(Serialize)]
-struct EndpointEntry {
-    name: String,
-    url: String,
+#[derive(Serialize, Deserialize)]
+pub(super) struct EndpointEntry {
+    pub(super) name: String,
+    pub(super) url: String,
     waiting: usize,
     running: usize,
     workers: usize,
 }
 
+impl EndpointEntry {
+    /// An endpoint without jobs and workers, or whose owner does not answer.
+    pub(super) fn empty(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            url: String::new(),
+            waiting: 0,
+            running: 0,
+            workers: 0,
+        }
+    }
+}
+
 #[derive(Deserialize)]
-struct AddEndpointBody {
-    name: String,
+pub(super) struct AddEndpointBody {
+    pub(super) name: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -116,19 +129,25 @@ pub(super) async fn env(
     Path(endpoint): Path<String>,
 ) -> Result<Response, ApiError> {
     let endpoint = app.endpoint(&endpoint)?;
-    let at = |path: &str| format!("{}/v2/{}/{path}{QUERY}", app.config.base_url, endpoint.name);
-    let key = app
-        .config
-        .worker_keys
-        .as_ref()
-        .map_or_else(|| "none".to_owned(), |keys| keys.key(&endpoint.name));
+    let Config {
+        base_url,
+        worker_keys,
+        ..
+    } = &app.config;
+    Ok(worker_env(base_url, worker_keys.as_ref(), &endpoint.name))
+}
+
+/// The environment of a new worker of an endpoint.
+pub(super) fn worker_env(base_url: &str, keys: Option<&WorkerKeys>, endpoint: &str) -> Response {
+    let at = |path: &str| format!("{base_url}/v2/{endpoint}/{path}{QUERY}");
+    let key = keys.map_or_else(|| "none".to_owned(), |keys| keys.key(endpoint));
     let mut bits = [0; 6];
     getrandom::fill(&mut bits).expect("the system provides random bytes");
     let worker: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(ok_json(&WorkerEnvJson {
+    ok_json(&WorkerEnvJson {
         env: BTreeMap::from([
             ("RUNPOD_AI_API_KEY", key),
-            ("RUNPOD_ENDPOINT_ID", endpoint.name.clone()),
+            ("RUNPOD_ENDPOINT_ID", endpoint.to_owned()),
             ("RUNPOD_PING_INTERVAL", PING_MS.to_owned()),
             ("RUNPOD_POD_ID", worker),
             // The SDK's checks need memory and internet access, and end the worker without them.
@@ -144,7 +163,7 @@ pub(super) async fn env(
                 at("job-stream/$RUNPOD_POD_ID/$ID"),
             ),
         ]),
-    }))
+    })
 }
 
 impl AppState {

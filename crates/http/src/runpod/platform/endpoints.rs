@@ -10,17 +10,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use ring::hmac;
-use tidegate_core::record::{JobSummary, Target};
+use tidegate_core::record::JobSummary;
 use tidegate_core::store::{Documents, JobFilter, StoreError};
 use tidegate_core::{Account, JobId, Refusal, Status};
 use tidegate_remote::RemoteExecutor;
 use tidegate_service::JobService;
 use tokio::sync::Mutex;
 
-/// The prefix of the model names of endpoints: `runpod/NAME`.
-const MODEL_PREFIX: &str = "runpod/";
-/// Endpoints have no versions. No model has this one, because it is the hash of its files.
-const VERSION: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 /// The maximum length of an endpoint's name, in bytes.
 const MAX_LEN: usize = 64;
 /// The documents with the names of endpoints.
@@ -38,20 +34,6 @@ pub struct Endpoint {
     pub jobs: JobService,
     /// Gives the jobs to workers.
     pub remote: RemoteExecutor,
-}
-
-/// The target of the jobs of an endpoint.
-pub fn endpoint_target(name: &str) -> Target {
-    Target {
-        model: format!("{MODEL_PREFIX}{name}"),
-        version: VERSION.to_owned(),
-        deployment: None,
-    }
-}
-
-/// Whether it is the target of the jobs of an endpoint.
-pub(crate) fn is_endpoint(target: &Target) -> bool {
-    target.version == VERSION && target.model.starts_with(MODEL_PREFIX)
 }
 
 /// The number of waiting and running jobs of an endpoint.
@@ -280,6 +262,22 @@ impl EndpointRegistry {
     }
 }
 
+/// Stores the name of an endpoint of a cluster, unless it exists.
+pub async fn register_endpoint(
+    documents: &dyn Documents,
+    name: &str,
+) -> Result<(), OpenEndpointError> {
+    let json = Bytes::from_static(b"{}");
+    documents.put_new(NAMESPACE, checked(name)?, json).await?;
+    Ok(())
+}
+
+/// The names of all endpoints of a cluster.
+pub async fn registered_endpoints(documents: &dyn Documents) -> Result<Vec<String>, StoreError> {
+    let names = documents.all(NAMESPACE, "").await?.into_iter();
+    Ok(names.map(|(name, _)| name).collect())
+}
+
 /// Checks that the name can be part of a path and of a model's name.
 fn checked(name: &str) -> Result<&str, InvalidEndpointName> {
     let allowed = |byte: &u8| {
@@ -295,6 +293,7 @@ fn checked(name: &str) -> Result<&str, InvalidEndpointName> {
 
 /// Creates and checks the keys of workers: each endpoint has one key, derived from the secret, so that
 /// it stays the same after a restart.
+#[derive(Clone)]
 pub struct WorkerKeys(hmac::Key);
 
 impl WorkerKeys {

@@ -7,6 +7,7 @@ mod batch;
 mod client_request;
 mod clients;
 mod close_connection;
+pub mod cluster;
 mod confirmed_body;
 mod endpoint_admin;
 mod endpoints;
@@ -30,10 +31,9 @@ use axum::middleware::from_fn;
 use axum::routing::{any, get, post, put};
 
 pub use batch::Batches;
-pub(crate) use endpoints::is_endpoint;
 pub use endpoints::{
     Endpoint, EndpointFactory, EndpointRegistry, InvalidEndpointName, OpenEndpointError,
-    RemoveEndpointError, UnfinishedJobs, WorkerKeys, endpoint_target,
+    RemoveEndpointError, UnfinishedJobs, WorkerKeys, register_endpoint, registered_endpoints,
 };
 pub use limits::EndpointLimits;
 pub use render::renderer;
@@ -109,6 +109,11 @@ pub fn server_routes(endpoints: EndpointRegistry, config: Config) -> Router {
 /// The routes of the endpoints of a server.
 pub fn routes(endpoints: EndpointRegistry, config: Config) -> Router {
     endpoint_routes(Arc::new(AppState { endpoints, config }))
+}
+
+/// The routes of an endpoint that a process of a cluster owns, which no other routes are added to.
+pub fn owned_routes(endpoints: EndpointRegistry, config: Config) -> Router {
+    routes(endpoints, config).fallback(reply::no_such_path)
 }
 
 fn endpoint_routes(app: Arc<AppState>) -> Router {

@@ -47,6 +47,10 @@ pub(super) enum ApiError {
     Refused(#[from] Refusal),
     #[error("the store is unavailable; try again later")]
     Store,
+    #[error(
+        "the API process that owns this endpoint does not answer, and another one takes over soon; try again"
+    )]
+    NoOwner,
     #[error(transparent)]
     ReportRejected(#[from] ReportRejection),
 }
@@ -103,7 +107,9 @@ impl ApiError {
             Self::Body(error) => error.status(),
             Self::Refused(refusal) => refusal_status(refusal),
             // A worker sends a report again after 5xx only.
-            Self::Store | Self::ReportRejected(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Store | Self::NoOwner | Self::ReportRejected(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         }
     }
 

@@ -15,13 +15,18 @@ use super::confirmed_body::OnWritten;
 
 /// For how many jobs the position is remembered.
 const MAX_JOBS: usize = 10_000;
-/// The document with the positions of the previous server process.
+/// The documents with the positions of previous server processes.
 const NAMESPACE: &str = "runpod-streams";
-const NAME: &str = "read";
+/// The document of a server that has all endpoints.
+const OF_SERVER: &str = "read";
 
 /// The read position of each stream. Cloning gives another handle.
-#[derive(Clone, Default)]
-pub struct StreamCursors(Arc<Mutex<CursorMap>>);
+#[derive(Clone)]
+pub struct StreamCursors {
+    positions: Arc<Mutex<CursorMap>>,
+    /// The name of the document.
+    document: Arc<str>,
+}
 
 #[derive(Default)]
 struct CursorMap {
@@ -34,16 +39,36 @@ type CursorKey = (Account, JobId);
 type SavedCursor = (Option<String>, String, usize);
 
 impl StreamCursors {
+    /// The positions at all endpoints of a server.
+    pub fn of_server() -> Self {
+        Self {
+            positions: Arc::default(),
+            document: OF_SERVER.into(),
+        }
+    }
+
+    /// The positions at one endpoint, which processes of a cluster own in turn.
+    pub fn of_endpoint(name: &str) -> Self {
+        Self {
+            positions: Arc::default(),
+            document: format!("endpoint/{name}").into(),
+        }
+    }
+
     fn with<R>(&self, f: impl FnOnce(&mut CursorMap) -> R) -> R {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut positions = self
+            .positions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        f(&mut positions)
     }
 
     /// Loads the saved positions and removes them: they do not contain later reads.
     pub async fn restore(&self, documents: &dyn Documents) -> Result<(), StoreError> {
-        let Some(json) = documents.fetch(NAMESPACE, NAME).await? else {
+        let Some(json) = documents.fetch(NAMESPACE, &self.document).await? else {
             return Ok(());
         };
-        documents.remove(NAMESPACE, NAME).await?;
+        documents.remove(NAMESPACE, &self.document).await?;
         let kept: Vec<SavedCursor> = serde_json::from_slice(&json)
             .map_err(|error| StoreError::Corrupt(error.to_string()))?;
         self.with(|read| {
@@ -69,7 +94,9 @@ impl StreamCursors {
         });
         let json =
             serde_json::to_vec(&kept).map_err(|error| StoreError::Invalid(error.to_string()))?;
-        documents.put(NAMESPACE, NAME, Bytes::from(json)).await
+        documents
+            .put(NAMESPACE, &self.document, Bytes::from(json))
+            .await
     }
 
     pub(super) fn position(&self, account: &Account, id: &JobId) -> usize {
@@ -168,7 +195,8 @@ mod tests {
 
     #[test]
     fn a_part_is_read_once() {
-        let (stream_cursors, account, id) = (StreamCursors::default(), Account::ANONYMOUS, id("a"));
+        let (stream_cursors, account, id) =
+            (StreamCursors::of_server(), Account::ANONYMOUS, id("a"));
         stream_cursors
             .begin_read(&account, &id, 0, 2)
             .unwrap()
@@ -184,7 +212,8 @@ mod tests {
 
     #[test]
     fn parts_of_an_unwritten_response_are_read_again() {
-        let (stream_cursors, account, id) = (StreamCursors::default(), Account::ANONYMOUS, id("a"));
+        let (stream_cursors, account, id) =
+            (StreamCursors::of_server(), Account::ANONYMOUS, id("a"));
         stream_cursors
             .begin_read(&account, &id, 0, 2)
             .unwrap()
@@ -204,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_number_of_remembered_jobs_is_limited() {
-        let (stream_cursors, account) = (StreamCursors::default(), Account::ANONYMOUS);
+        let (stream_cursors, account) = (StreamCursors::of_server(), Account::ANONYMOUS);
         for n in 0..MAX_JOBS + 5 {
             stream_cursors
                 .begin_read(&account, &id(&n.to_string()), 0, 1)

@@ -39,7 +39,7 @@ const STOP_HOLD: LongPollTimes = LongPollTimes {
     busy: Duration::from_secs(80),
 };
 /// The delay of a refusal, because a refused worker asks again at once, without end.
-const REFUSED_AFTER: Duration = Duration::from_secs(1);
+pub(super) const REFUSED_AFTER: Duration = Duration::from_secs(1);
 /// The SDK passes job ids to its ping process in a buffer of bounded size; a longer list may be
 /// truncated.
 const MAX_NAMED_JOBS_LEN: usize = 60_000;
@@ -321,6 +321,15 @@ impl Endpoint {
     }
 }
 
+/// The key of a worker.
+pub(super) fn key_of(headers: &HeaderMap) -> &[u8] {
+    let key = headers
+        .get(AUTHORIZATION)
+        .map(|value| value.as_bytes())
+        .unwrap_or_default();
+    key.strip_prefix(b"Bearer ").unwrap_or(key).trim_ascii()
+}
+
 impl AppState {
     /// Checks a worker's key and id.
     async fn worker(
@@ -343,16 +352,11 @@ impl AppState {
 
     fn allowed(&self, endpoint: &str, headers: &HeaderMap) -> Result<Arc<Endpoint>, ApiError> {
         // The key first: callers without a key must not learn which endpoints exist.
-        let key = headers
-            .get(AUTHORIZATION)
-            .map(|value| value.as_bytes())
-            .unwrap_or_default();
-        let key = key.strip_prefix(b"Bearer ").unwrap_or(key).trim_ascii();
         if self
             .config
             .worker_keys
             .as_ref()
-            .is_some_and(|keys| !keys.matches(endpoint, key))
+            .is_some_and(|keys| !keys.matches(endpoint, key_of(headers)))
         {
             return Err(ApiError::InvalidWorkerKey);
         }
