@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tidegate_core::chain;
-use tidegate_queue::redis::{RedisLive, RedisOpenError, RedisQueue, RedisQueueConfig, RedisUrls};
+use tidegate_queue::redis::{
+    RedisLive, RedisOpenError, RedisQueue, RedisQueueConfig, RedisRates, RedisReadCursors,
+    RedisUrls,
+};
 use tidegate_store::{DatabaseUse, PostgresOptions, PostgresStore};
 
 use crate::cli::{ApiArgs, RedisArgs};
@@ -21,6 +24,8 @@ pub(crate) struct ClusterBackends {
     pub(crate) store: Arc<PostgresStore>,
     pub(crate) queue: Arc<RedisQueue>,
     pub(crate) live: Arc<RedisLive>,
+    pub(crate) rates: Arc<RedisRates>,
+    pub(crate) cursors: Arc<RedisReadCursors>,
 }
 
 /// Opens the servers of an API process.
@@ -49,6 +54,8 @@ pub(crate) async fn open_backends(
         store: Arc::new(store),
         queue: Arc::new(open_queue(config).await?),
         live: Arc::new(open_live(urls)?),
+        rates: Arc::new(open_rates(urls)?),
+        cursors: Arc::new(open_cursors(urls)?),
     })
 }
 
@@ -98,6 +105,18 @@ pub(crate) async fn open_queue(config: RedisQueueConfig) -> anyhow::Result<Redis
         }
         tokio::time::sleep(RETRY_AFTER).await;
     }
+}
+
+/// The rate limits of all API processes, in the first of the servers.
+fn open_rates(urls: &RedisUrls) -> anyhow::Result<RedisRates> {
+    let first = urls.all().first().context("--redis has no address")?;
+    RedisRates::new(first).context("failed to use --redis for rate limits")
+}
+
+/// The read positions of streams, in the first of the servers.
+fn open_cursors(urls: &RedisUrls) -> anyhow::Result<RedisReadCursors> {
+    let first = urls.all().first().context("--redis has no address")?;
+    RedisReadCursors::new(first).context("failed to use --redis for read positions")
 }
 
 /// The live events, in the first of the servers.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_http::replicate::Rate;
+use tidegate_core::rate_counter::Rate;
 
 /// A duration such as `2s`, `500ms`, `1m 30s`; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {

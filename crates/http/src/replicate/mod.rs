@@ -41,7 +41,7 @@ pub use account::ensure_webhook_secret;
 pub use cross_api::CrossApiRenderer;
 pub(crate) use cross_api::CrossApiView;
 pub use file_links::FileLinks;
-pub use rate_limits::{Rate, RateLimits};
+pub use rate_limits::RateLimits;
 pub use render::{PredictionRenderer, RenderAborted};
 
 use self::jobs::{PredictionResource, TrainingResource};

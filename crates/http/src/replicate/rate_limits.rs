@@ -1,10 +1,11 @@
 //! Rate limits per account: a burst of `count` requests, then a steady rate.
 //!
 //! It stores one value per account and kind of request: the time until which the requests so far
-//! have used up the limit.
+//! have used up the limit. In a cluster the value is shared by all processes; while that fails, each
+//! counts for itself, from what it knows.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -12,34 +13,67 @@ use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tidegate_core::Account;
+use tidegate_core::rate_counter::{Rate, RateCounter, RateUse};
 use tokio::time::Instant;
 
 use super::reply::ApiError;
 use super::{AppState, is_open};
 use crate::access::Identity;
 
-/// A number of requests in a period, all at once or spread out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
-    /// The number of requests; at least 1.
-    pub count: u32,
-    /// The period.
-    pub per: Duration,
-}
+/// How long a request waits for the shared counter.
+const SHARED_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long the shared counter is not asked after it failed, so that requests do not wait for it.
+const SHARED_PAUSE: Duration = Duration::from_secs(2);
 
 /// The rate limits that apply to each account.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct RateLimits {
     create: Option<RateMeter>,
     other: Option<RateMeter>,
+    shared: Option<SharedCounter>,
+}
+
+/// Counts the requests to all processes of a cluster.
+struct SharedCounter {
+    counter: Arc<dyn RateCounter>,
+    /// When it is asked again, after it failed.
+    paused_until: Mutex<Option<Instant>>,
 }
 
 impl RateLimits {
     /// Limits for requests that create predictions or trainings, and for all others.
     pub fn new(create: Option<Rate>, other: Option<Rate>) -> Self {
         Self {
-            create: create.map(|rate| RateMeter::new(rate, "--rate-limit-create")),
-            other: other.map(|rate| RateMeter::new(rate, "--rate-limit")),
+            create: create.map(|rate| RateMeter::new(rate, "--rate-limit-create", "create")),
+            other: other.map(|rate| RateMeter::new(rate, "--rate-limit", "other")),
+            shared: None,
+        }
+    }
+
+    /// The same limits for all processes that use this counter together.
+    pub fn shared_by(self, counter: Arc<dyn RateCounter>) -> Self {
+        let shared = SharedCounter {
+            counter,
+            paused_until: Mutex::default(),
+        };
+        Self {
+            shared: Some(shared),
+            ..self
+        }
+    }
+
+    /// Counts a request, unless it is over the limit.
+    async fn count(&self, meter: &RateMeter, account: &Account) -> RateLimitStatus {
+        let shared = match &self.shared {
+            Some(shared) => shared.count(meter, account).await,
+            None => None,
+        };
+        match shared {
+            Some(used) => {
+                meter.remember(account, used.reset, Instant::now());
+                RateLimitStatus::of(meter.rate, used)
+            }
+            None => meter.count(account, Instant::now()),
         }
     }
 
@@ -73,7 +107,7 @@ pub(super) async fn check(
     let Some(meter) = meter else {
         return next.run(request).await;
     };
-    let status = meter.count(&caller.account, Instant::now());
+    let status = state.config.limits.count(meter, &caller.account).await;
     let mut response = match status.wait {
         None => next.run(request).await,
         Some(wait) => ApiError::Throttled {
@@ -90,12 +124,46 @@ fn is_create(method: &Method, path: &str) -> bool {
     method == Method::POST && (path.ends_with("/predictions") || path.ends_with("/trainings"))
 }
 
+impl SharedCounter {
+    /// `None` if the requests cannot be counted together now.
+    async fn count(&self, meter: &RateMeter, account: &Account) -> Option<RateUse> {
+        if self.is_paused() {
+            return None;
+        }
+        let key = format!("{}:{}", meter.name, account.as_str());
+        let counting = self.counter.count(&key, meter.rate);
+        let error = match tokio::time::timeout(SHARED_TIMEOUT, counting).await {
+            Ok(Ok(used)) => return Some(used),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {SHARED_TIMEOUT:?}"),
+        };
+        tracing::warn!(
+            error,
+            "failed to count requests for all processes, each counts its own"
+        );
+        *self.lock() = Some(Instant::now() + SHARED_PAUSE);
+        None
+    }
+
+    fn is_paused(&self) -> bool {
+        self.lock().is_some_and(|until| Instant::now() < until)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.paused_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A limit, with its use by each account.
 #[derive(Debug)]
 struct RateMeter {
     rate: Rate,
     /// The flag that sets the rate.
     flag: &'static str,
+    /// The name of the limit in keys of the shared counter.
+    name: &'static str,
     /// There are at most as many accounts as tokens.
     used_until: Mutex<HashMap<Account, Instant>>,
 }
@@ -111,9 +179,10 @@ struct RateLimitStatus {
 }
 
 impl RateMeter {
-    fn new(rate: Rate, flag: &'static str) -> Self {
+    fn new(rate: Rate, flag: &'static str, name: &'static str) -> Self {
         Self {
             flag,
+            name,
             rate: Rate {
                 count: rate.count.max(1),
                 ..rate
@@ -124,35 +193,40 @@ impl RateMeter {
 
     /// Counts a request, unless it is over the limit.
     fn count(&self, account: &Account, now: Instant) -> RateLimitStatus {
-        let Rate { count, per } = self.rate;
-        let each = per / count;
-        let mut all = self
-            .used_until
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.lock();
         let until = all.entry(account.clone()).or_insert(now);
-        let used = until.saturating_duration_since(now);
-        let wait = (used + each)
-            .checked_sub(per)
-            .filter(|wait| !wait.is_zero());
-        if wait.is_none() {
-            *until = now + used + each;
-        }
-        let reset = until.saturating_duration_since(now);
-        let left = per
-            .saturating_sub(reset)
-            .as_nanos()
-            .checked_div(each.as_nanos())
-            .unwrap_or_default();
-        RateLimitStatus {
-            wait,
-            remaining: u32::try_from(left).unwrap_or(count),
-            reset,
-        }
+        let used = RateUse::after(self.rate, until.saturating_duration_since(now));
+        *until = now + used.reset;
+        RateLimitStatus::of(self.rate, used)
+    }
+
+    /// Records how much of the limit all processes have used.
+    fn remember(&self, account: &Account, reset: Duration, now: Instant) {
+        self.lock().insert(account.clone(), now + reset);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Account, Instant>> {
+        self.used_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RateLimitStatus {
+    fn of(rate: Rate, used: RateUse) -> Self {
+        let left = rate
+            .per
+            .saturating_sub(used.reset)
+            .as_nanos()
+            .checked_div(rate.each().as_nanos())
+            .unwrap_or_default();
+        Self {
+            wait: used.wait,
+            remaining: u32::try_from(left).unwrap_or(rate.count),
+            reset: used.reset,
+        }
+    }
+
     fn write_headers(&self, headers: &mut HeaderMap) {
         headers.insert("ratelimit-remaining", HeaderValue::from(self.remaining));
         headers.insert(
@@ -169,6 +243,8 @@ pub(super) fn whole_seconds(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::rate_counter::RateCounterError;
+
     use super::*;
 
     fn meter() -> RateMeter {
@@ -176,7 +252,44 @@ mod tests {
             count: 3,
             per: Duration::from_secs(60),
         };
-        RateMeter::new(rate, "--rate-limit")
+        RateMeter::new(rate, "--rate-limit", "other")
+    }
+
+    /// A counter of other processes; it fails while it has no answer.
+    #[derive(Default)]
+    struct FakeCounter(Mutex<Option<RateUse>>);
+
+    #[async_trait::async_trait]
+    impl RateCounter for FakeCounter {
+        async fn count(&self, _key: &str, _rate: Rate) -> Result<RateUse, RateCounterError> {
+            let used = *self.0.lock().unwrap();
+            used.ok_or_else(|| RateCounterError("it does not answer".to_owned()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_process_counts_for_itself_from_what_it_knows_while_the_shared_counter_fails() {
+        let shared = Arc::new(FakeCounter::default());
+        let limits = RateLimits::new(None, Some(meter().rate)).shared_by(shared.clone());
+        let (meter, ann) = (limits.other.as_ref().unwrap(), Account::ANONYMOUS);
+        *shared.0.lock().unwrap() = Some(RateUse {
+            wait: None,
+            reset: Duration::from_secs(40),
+        });
+        assert_eq!(limits.count(meter, &ann).await.remaining, 1);
+        *shared.0.lock().unwrap() = None;
+        assert_eq!(limits.count(meter, &ann).await.remaining, 0);
+        let refused = limits.count(meter, &ann).await;
+        assert_eq!(refused.wait, Some(Duration::from_secs(20)));
+        let (wait, reset) = (Some(Duration::from_secs(7)), Duration::from_secs(47));
+        *shared.0.lock().unwrap() = Some(RateUse { wait, reset });
+        assert_eq!(
+            limits.count(meter, &ann).await.wait,
+            refused.wait,
+            "it is not asked yet"
+        );
+        tokio::time::advance(SHARED_PAUSE).await;
+        assert_eq!(limits.count(meter, &ann).await.wait, wait);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args};
-use tidegate_http::replicate::Rate;
+use tidegate_core::rate_counter::Rate;
 use tidegate_net::Url;
 
 use super::{EndpointArgs, ListenArgs, OnLostArg, RedisArgs, UpkeepArgs, WebhookArgs, heading};

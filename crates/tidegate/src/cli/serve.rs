@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{BoolishValueParser, FalseyValueParser};
 use clap::{ArgAction, Args, ValueEnum};
-use tidegate_http::replicate::Rate;
+use tidegate_core::rate_counter::Rate;
 use tidegate_net::Url;
 
 use super::{

@@ -169,7 +169,8 @@ fn client_routes(
         renderer,
         webhook_secrets: server.webhook_secrets.clone(),
         documents: backends.store.clone() as Arc<dyn Documents>,
-        limits: RateLimits::new(args.rate_limit_create, args.rate_limit),
+        limits: RateLimits::new(args.rate_limit_create, args.rate_limit)
+            .shared_by(backends.rates.clone()),
         files: None,
     };
     let cog = cog::Config {
@@ -183,6 +184,7 @@ fn client_routes(
         max_body: args.max_body,
         body_timeout: args.body_timeout,
         endpoint_id: env.endpoint_id.clone(),
+        shared_cursors: Some(backends.cursors.clone()),
     };
     let handler_routes = move |model| runpod::local::routes(model, handler.clone());
     let routes = cog::multi_model_routes(

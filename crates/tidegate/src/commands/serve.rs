@@ -433,5 +433,6 @@ fn handler_config(args: &ServeArgs, env: &CogEnv) -> runpod::local::Config {
         max_body: args.max_body,
         body_timeout: args.body_timeout,
         endpoint_id: env.endpoint_id.clone(),
+        shared_cursors: None,
     }
 }

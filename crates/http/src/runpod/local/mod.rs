@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
+use tidegate_core::read_cursors::ReadCursors;
 use tidegate_service::{JobService, ServedModel};
 
 use crate::shared::body_limit::BodyLimit;
@@ -32,6 +33,8 @@ pub struct Config {
     pub body_timeout: Duration,
     /// `RUNPOD_ENDPOINT_ID`: enables `/ID/realtime`.
     pub endpoint_id: Option<String>,
+    /// The read positions of streams that all processes of a cluster share.
+    pub shared_cursors: Option<Arc<dyn ReadCursors>>,
 }
 
 struct AppState {
@@ -59,10 +62,11 @@ pub fn routes(model: Arc<ServedModel>, config: Config) -> Router {
         .as_deref()
         .filter(|id| is_plain(id))
         .map(|id| format!("/{id}/realtime"));
+    let stream_cursors = stream::LocalStreamCursors::new(config.shared_cursors.clone());
     let app = Arc::new(AppState {
         model,
         config,
-        stream_cursors: stream::LocalStreamCursors::default(),
+        stream_cursors,
     });
     let mut routes = Router::new()
         .route("/run", post(jobs::run))
