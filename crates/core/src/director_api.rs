@@ -280,3 +280,34 @@ pub struct PublishReply {
     #[serde(default)]
     pub cancel_requested: bool,
 }
+
+/// A JSON document without the whitespace between its parts. The same schema may be formatted in different ways:
+/// what a model's process sends is not formatted like what a command prints.
+pub fn compact_schema(json: &[u8]) -> Vec<u8> {
+    let (mut compact, mut is_in_string, mut is_escaped) =
+        (Vec::with_capacity(json.len()), false, false);
+    for byte in json {
+        match byte {
+            b' ' | b'\n' | b'\r' | b'\t' if !is_in_string => continue,
+            b'"' if !is_escaped => is_in_string = !is_in_string,
+            _ => {}
+        }
+        is_escaped = is_in_string && *byte == b'\\' && !is_escaped;
+        compact.push(*byte);
+    }
+    compact
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whitespace_in_texts_stays() {
+        let formatted = br#"{ "a b" : [ 1,
+            "x \" y\\" , "z" ] }"#;
+        let expected = br#"{"a b":[1,"x \" y\\","z"]}"#;
+        assert_eq!(compact_schema(formatted), expected);
+        assert_eq!(compact_schema(expected), expected);
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use ring::digest;
-use tidegate_core::director_api::{ModelOffer, ModelRegistration, RefusedModel};
+use tidegate_core::director_api::{ModelOffer, ModelRegistration, RefusedModel, compact_schema};
 use tidegate_service::{ModelRegistry, ServedModel, ServedVersion};
 
 /// The models of a registry, as the API sees them.
@@ -72,7 +72,7 @@ impl ModelOffers {
             {
                 return hash.clone();
             }
-            let digest = digest::digest(&digest::SHA256, &schema);
+            let digest = digest::digest(&digest::SHA256, &compact_schema(&schema));
             let hash: String = digest
                 .as_ref()
                 .iter()

@@ -12,7 +12,7 @@ use ring::digest;
 use serde::{Deserialize, Serialize};
 use tidegate_core::chain;
 use tidegate_core::clock;
-use tidegate_core::director_api::{ModelRegistration, RefusedModel};
+use tidegate_core::director_api::{ModelRegistration, RefusedModel, compact_schema};
 use tidegate_core::record::Target;
 use tidegate_core::store::{Documents, StoreError};
 use tokio::time::Instant;
@@ -30,7 +30,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 const FULL_REFRESH_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Why a model is refused.
-const OTHER_SCHEMA: &str = "another director has registered this version with a different schema; use the same code and packages on every machine";
+const OTHER_SCHEMA: &str = "this version is registered with a different schema; use the same code and packages on every machine";
 
 /// The models that directors have registered.
 pub struct ModelCatalog {
@@ -117,7 +117,7 @@ impl ModelCatalog {
             let first: StoredModel = serde_json::from_slice(&first).map_err(|error| {
                 StoreError::Corrupt(format!("registered model `{name}`: {error}"))
             })?;
-            if first.schema == model.schema {
+            if is_same_schema(&first, &model) {
                 self.serve(first);
             } else {
                 refused.push(RefusedModel {
@@ -203,9 +203,13 @@ impl ModelCatalog {
     }
 }
 
-/// The SHA-256 of a schema, in hexadecimal digits.
+fn is_same_schema(first: &StoredModel, model: &StoredModel) -> bool {
+    compact_schema(first.schema.as_bytes()) == compact_schema(model.schema.as_bytes())
+}
+
+/// The SHA-256 of a schema, in hexadecimal digits. Whitespace does not count.
 pub(super) fn hash_of(schema: &[u8]) -> String {
-    let digest = digest::digest(&digest::SHA256, schema);
+    let digest = digest::digest(&digest::SHA256, &compact_schema(schema));
     digest
         .as_ref()
         .iter()

@@ -27,6 +27,17 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ApiArgs {
+    /// Model folders, or folders of models, to register without running them: their jobs are accepted and
+    /// wait before the first director starts
+    #[arg(value_name = "DIR")]
+    pub(crate) dirs: Vec<PathBuf>,
+    /// Python interpreter that reads the models in DIR, unless `tidegate install` has made an environment for
+    /// them [default: the one next to this program, the one of the active virtual environment, or `python3`]
+    #[arg(long, env = "TIDEGATE_PYTHON", value_name = "PATH", help_heading = heading::MODEL)]
+    pub(crate) python: Option<PathBuf>,
+    /// Owner of the models in DIR, as for directors [default: from `image` in cog.yaml, or `local`]
+    #[arg(long, env = "TIDEGATE_OWNER", value_name = "NAME", value_parser = replicate_setup::owner, help_heading = heading::MODEL)]
+    pub(crate) owner: Option<String>,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
     #[command(flatten)]

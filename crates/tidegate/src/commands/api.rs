@@ -21,6 +21,7 @@ use tidegate_service::{
 };
 use tokio_util::sync::CancellationToken;
 
+use super::api_models;
 use crate::cli::{ApiArgs, ListenArgs, OnLostArg};
 use crate::cluster_backends::{ClusterBackends, open_backends};
 use crate::cluster_endpoints::ClusterEndpoints;
@@ -41,6 +42,8 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         DirectorEnv::read()?.token.as_deref(),
     )?
     .into();
+    // The models come before everything else, because most mistakes are made there.
+    let registrations = api_models::read(args, env).await?;
     let listen = listen_args(args);
     let startup = Startup::read(&listen, &args.webhook, env, Sigterm::ShutDown)?;
     let server = startup.listen(&listen, args.public_url.as_ref()).await?;
@@ -74,6 +77,7 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         .refresh()
         .await
         .context("failed to read the registered models")?;
+    api_models::register(&catalog, registrations).await?;
     let pending = models.lookup().start_in_cluster().await?;
     let endpoints =
         Arc::new(ClusterEndpoints::open(args, &server, &backends.store, &models).await?);

@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod api;
+mod api_models;
 mod banner;
 mod cancel;
 mod director;
