@@ -35,6 +35,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def dies_with_us(signal_name: str) -> list[str]:
+    """What to put before a command, so that the kernel ends its process if this one is killed."""
+    return ["setpriv", "--pdeathsig", signal_name]
+
+
 def send_signal(pid: int, number: int) -> None:
     """Send a signal to a process that may be gone."""
     with contextlib.suppress(ProcessLookupError):

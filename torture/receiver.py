@@ -31,6 +31,8 @@ class Receiver:
         self._socket: socket.socket | None = None
         self._open: set[asyncio.Task[Any]] = set()
         self.port = 0
+        #: The number of requests without a response.
+        self.hanging = 0
 
     async def start(self) -> None:
         """Listen on a free port."""
@@ -94,7 +96,11 @@ class Receiver:
         kept = {name: value for name, value in headers.items() if name.startswith("webhook-")}
         self._log.write("hook", h=number, n=nonce, mode=mode, headers=kept, body=seen)
         if mode in ("hang", "refuse"):
-            await asyncio.sleep(60)
+            self.hanging += 1
+            try:
+                await asyncio.sleep(60)
+            finally:
+                self.hanging -= 1
             return False
         if mode == "slow":
             await asyncio.sleep(_SLOW_DELAY)

@@ -114,6 +114,12 @@ HOLDS = {
         asked(0.9, 1),
         event(1.1, "broken", r=1, why="x"),
     ],
+    "I15 a client gives up before the end": [
+        asked(1, 1, mode="wait"),
+        event(41, "broken", r=1, why="TimeoutError: "),
+        run(42, 8),
+        shown(43, 2),
+    ],
     "I16 the process was stopped": [fault("stop_api", "api0", 1, 3), health(3.1, 2.0)],
     "I17 a whole stream": [
         accepted(),
@@ -188,6 +194,10 @@ BREAKS = {
         {"I15"},
         [fault("kill_api", "api1", 1, 2), asked(0.9, 1), event(1.1, "broken", r=1, why="x")],
     ),
+    "I15 no response after the end": (
+        {"I15"},
+        [asked(1, 1, mode="wait"), run(2, 8), shown(3, 2), event(41, "broken", r=1, why="TimeoutError: ")],
+    ),
     "I16": ({"I16"}, [fault("restart_postgres", "postgres", 1, 3), health(3.1, 2.0)]),
     "I17 no final event": (
         {"I17"},
@@ -215,7 +225,21 @@ BREAKS = {
             shown(9, 2, "failed", error="the director was lost, and the job does not run again"),
         ],
     ),
+    "I29 PostgreSQL loses no run": (
+        {"I29"},
+        [
+            accepted(),
+            begin(1.02),
+            KILLED,
+            fault("restart_postgres", "postgres", 5.1, 6, 2),
+            shown(9, 2, "failed", error="the director was lost, and the job does not run again"),
+        ],
+    ),
     "I30": ({"I30"}, [WAITING, shown(13, 2, "aborted", **deadline_at(12))]),
+    "I30 no end": (
+        {"I01", "I30"},
+        [WAITING, event(20, "settle", phase="open"), event(30, "settle", phase="close")],
+    ),
     "I30 a director is no excuse for a job that waits": (
         {"I30"},
         [WAITING, fault("stop_director", "director0", 5, 11), shown(13, 2, "aborted", **deadline_at(12))],

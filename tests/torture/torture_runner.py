@@ -19,6 +19,6 @@ def run_torture(*arguments: str, logs: Path | None = None) -> subprocess.Complet
         env=os.environ | {"TIDEGATE_TEST_PYTHON": str(shim_python())},
         capture_output=True,
         text=True,
-        timeout=58,
+        timeout=120,
         check=False,
     )

@@ -179,12 +179,15 @@ class Cluster:
                 link.target = port
                 link.reset()
 
-    def end(self) -> None:
-        """End everything, at once."""
-        for node in self.nodes:
-            node.end()
+    def disconnect(self) -> None:
+        """End the proxy."""
         for link in self.links.values():
             link.close()
+
+    def end(self) -> None:
+        """End all processes at once."""
+        for node in self.nodes:
+            node.end()
         self.redis.kill()
         self.postgres.remove()
 

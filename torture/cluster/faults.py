@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
 import time
 from collections.abc import AsyncIterator, Callable
@@ -17,18 +18,26 @@ from torture.event_log import EventLog
 from torture.profiles import Weights, pick
 from torture.receiver import Receiver
 
+STORE_FAULTS = {"restart_redis", "fail_over_redis", "restart_postgres"}
 #: Faults of the same lane never overlap.
 LANES = (
     {"kill_director", "kill_api", "stop_director", "stop_api", "terminate_director", "terminate_api"}
-    | {"kill_blocked_api", "strand_jobs"},
-    {"cut_link", "block_link", "delay_link"},
-    {"restart_redis", "fail_over_redis", "restart_postgres"},
+    | {"kill_blocked_api", "kill_blocked_apis", "kill_sending_apis", "strand_jobs"},
+    {"cut_link", "block_link", "delay_link", "isolate_director", "isolate_until_rerun"},
+    STORE_FAULTS,
     {"hook_error", "hook_refuse", "hook_hang"},
 )
 #: What a link fault concerns: all links of one process to a store or to the API processes.
 CONNECTIONS = ("api-redis", "api-postgres", "director-redis", "director-api")
-#: Seconds before, during and after the cut in `strand_jobs`: deadlines of five and six seconds pass in it.
-STRANDED = (4.7, 1.5, 4.3)
+#: Faults of stores stop all jobs, so the pauses between them are longer by this factor.
+STORE_PAUSES = 3
+#: Seconds before, while and after the API processes are separated from PostgreSQL in `strand_jobs`:
+#: deadlines of five and six seconds pass meanwhile.
+STRANDED = (4.5, 3.5, 1.0)
+#: The longest time until a job of a director that is cut off runs on another one.
+RERUN_LIMIT = 15.0
+#: So many webhooks are without a response when the API processes are killed; how long to wait for them.
+SENDING, SENDING_LIMIT = 3, 4.0
 #: Pauses before a killed process is started again.
 PAUSES = (0.0, 0.0, 0.5, 5.0)
 
@@ -58,6 +67,7 @@ class ClusterFaults:
         rng = random.Random(f"{self._seed}/cluster/{number}")
         while True:
             pause = rng.uniform(*self._profile.fault_pause)
+            pause *= STORE_PAUSES if weights.keys() & STORE_FAULTS else 1
             name, fault = pick(rng, weights), random.Random(rng.random())
             if time.monotonic() + pause >= until:
                 return
@@ -91,30 +101,55 @@ class ClusterFaults:
 
     async def kill_blocked_api(self, rng: random.Random) -> None:
         """Separate an API process from PostgreSQL, kill it, and start it again."""
-        node = rng.choice(self._cluster.apis)
-        links = self._cluster.links_between(node.name, "postgres")
-        async with self._window("block_link", links[0].name):
-            links[0].block()
-            await asyncio.sleep(rng.uniform(0.5, 1.5))
+        await self._kill_blocked(rng.choice(self._cluster.apis), rng.uniform(0.5, 1.5))
+
+    async def kill_blocked_apis(self, rng: random.Random) -> None:
+        """The same with all API processes at the same time."""
+        await self._kill_all_blocked(rng.uniform(1.3, 1.6))
+
+    async def _kill_all_blocked(self, seconds: float) -> None:
+        async with self._window("kill_apis", "api"):
+            await asyncio.gather(*(self._kill_blocked(node, seconds) for node in self._cluster.apis))
+
+    async def kill_sending_apis(self, rng: random.Random) -> None:
+        """Kill all API processes while webhook receivers do not respond, and start them again."""
+        async with contextlib.AsyncExitStack() as windows:
+            await windows.enter_async_context(self._window("kill_apis", "api"))
+            await windows.enter_async_context(self._window("hook_hang", "receiver"))
+            await self._receiver.set_mode("hang")
+            until = time.monotonic() + SENDING_LIMIT
+            while self._receiver.hanging < SENDING and time.monotonic() < until:
+                await asyncio.sleep(0.02)
+            for node in self._cluster.apis:
+                await windows.enter_async_context(self._window("kill_api", node.name))
+            await asyncio.gather(*(node.kill() for node in self._cluster.apis))
+            await self._receiver.set_mode("ok")
+            await asyncio.gather(*(self._start(node) for node in self._cluster.apis))
+
+    async def _kill_blocked(self, node: Node, seconds: float) -> None:
+        (link,) = self._cluster.links_between(node.name, "postgres")
+        async with self._window("block_link", link.name):
+            link.block()
+            await asyncio.sleep(seconds)
             async with self._window("kill_api", node.name):
                 await node.kill()
-                links[0].reset()
-                links[0].heal()
+                link.reset()
+                link.heal()
                 await self._start(node)
 
     async def strand_jobs(self, rng: random.Random) -> None:
-        """Stop all directors; meanwhile cut the API processes off from PostgreSQL."""
+        """Stop all directors; meanwhile separate the API processes from PostgreSQL, and kill them."""
+        cluster = self._cluster
         async with contextlib.AsyncExitStack() as windows:
-            for node in self._cluster.directors:
+            for node in cluster.directors:
                 await windows.enter_async_context(self._window("stop_director", node.name))
                 node.stop()
             try:
                 await asyncio.sleep(STRANDED[0])
-                links = self._cluster.links_between("api", "postgres")
-                await self._break_links("cut_link", "api-postgres", links, Link.cut, STRANDED[1])
+                await self._kill_all_blocked(STRANDED[1])
                 await asyncio.sleep(STRANDED[2])
             finally:
-                for node in self._cluster.directors:
+                for node in cluster.directors:
                     node.resume()
 
     async def terminate_director(self, rng: random.Random) -> None:
@@ -177,6 +212,32 @@ class ClusterFaults:
                     if breaks:
                         link.reset()
                     link.heal()
+
+    async def isolate_director(self, rng: random.Random) -> None:
+        """Separate a director from all API processes; what it sends arrives at the end."""
+        node = rng.choice(self._cluster.directors)
+        links = self._cluster.links_between(node.name, "api")
+        await self._break_links("block_link", f"{node.name}-api", links, Link.block, self._outage(rng))
+
+    async def isolate_until_rerun(self, rng: random.Random) -> None:
+        """The same until a job of the director runs on another one."""
+        node = rng.choice(self._cluster.directors)
+        async with self._window("block_link", f"{node.name}-api"):
+            links, before = self._cluster.links_between(node.name, "api"), self._count_reruns()
+            for link in links:
+                link.block()
+            until = time.monotonic() + RERUN_LIMIT
+            while self._count_reruns() == before and time.monotonic() < until:
+                await asyncio.sleep(0.05)
+            for link in links:
+                link.heal()
+
+    def _count_reruns(self) -> int:
+        """The number of executions of jobs that had begun before."""
+        journal = self._cluster.journal
+        entries = map(json.loads, journal.read_text().splitlines()) if journal.exists() else ()
+        begun = [entry["n"] for entry in entries if entry["e"] == "begin"]
+        return len(begun) - len(set(begun))
 
     async def delay_link(self, rng: random.Random) -> None:
         """Deliver everything later."""

@@ -20,7 +20,8 @@ class Fault:
     """A fault and its window."""
 
     name: str
-    #: The process, the store, or the connection as `director0-api`, `director0-api1`, `api0-redis`.
+    #: The process, the store, or the connection as `director0-api`, `director0-api1`, `api0-redis`;
+    #: `api` is all API processes.
     target: str
     opened: float
     closed: float
@@ -46,8 +47,8 @@ class Fault:
 
     def concerns(self, director: str) -> bool:
         """Whether it can lose the leases of a director."""
-        is_machine = self.name == "stall"
-        return is_machine or self.is_postgres or self.target == director or self._cuts_off(director)
+        is_every = self.name == "stall" or self.target == "api" or self.is_postgres
+        return is_every or self.target == director or self._cuts_off(director)
 
     def _cuts_off(self, director: str) -> bool:
         return self.target.startswith(f"{director}-api")
@@ -88,6 +89,12 @@ class ClusterHistory(History):
     def _may_lose_leases(self, fault: Fault) -> bool:
         return any(fault.concerns(director) for director in set(self.directors.values()))
 
+    @property
+    def settled(self) -> float:
+        """When the run stopped to wait for the jobs of the load."""
+        closed = [event["t"] for event in self.of("settle") if event["phase"] == "close"]
+        return closed[0] if closed else self.end
+
     def losses_of(self, director: str, since: float, until: float) -> list[Fault]:
         """The faults that can have lost the leases of a director in a period."""
         found = [fault for fault in self.losses if fault.overlaps(since, until, self.linger)]
@@ -122,6 +129,13 @@ class ClusterHistory(History):
         if accepted is None:
             return 1
         return 1 + sum(fault.overlaps(accepted.t, job.first_end, self.linger) for fault in self.losses)
+
+    def lost_runs(self, job: Job) -> int:
+        """How many faults may have lost a run of the job for good. Others give the lease back."""
+        accepted = job.accepted or next(iter(job.creates), None)
+        since = accepted.t if accepted else 0.0
+        found = [fault for fault in self.losses if fault.overlaps(since, job.first_end, self.linger)]
+        return sum(not fault.is_postgres and not fault.name.startswith("terminate") for fault in found)
 
     def monotonic(self, moment: str) -> float:
         """The time of the log that corresponds to a timestamp of the server."""

@@ -16,6 +16,7 @@ from torture.processes import (
     children,
     cpu_wait_seconds,
     descendants,
+    dies_with_us,
     kill_all,
     name_of,
     resources,
@@ -59,7 +60,7 @@ class Node:
         """Start it."""
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
-                self._command.arguments,
+                [*dies_with_us("KILL"), *self._command.arguments],
                 env=self._command.env,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

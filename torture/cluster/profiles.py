@@ -36,6 +36,7 @@ FAULTS: Weights = {
     "cut_link": 2,
     "block_link": 3,
     "delay_link": 1,
+    "isolate_director": 1,
     "restart_redis": 1,
     "fail_over_redis": 1,
     "restart_postgres": 1,
@@ -65,7 +66,7 @@ class ClusterProfile(Profile):
 #: The variants of the model; the seed selects one.
 _VARIANTS = (
     {"variant": "Stream", "slots": 1},
-    {"variant": "AsyncStream", "slots": 2},
+    {"variant": "AsyncStream", "slots": 4},
 )
 
 _CLUSTER = ClusterProfile(
@@ -73,9 +74,9 @@ _CLUSTER = ClusterProfile(
     variant="Stream",
     workers=1,
     slots=1,
-    clients=10,
+    clients=14,
     accounts=3,
-    seconds=(0.0, 0.02, 0.1, 0.4, 1.5, 4.0),
+    seconds=(0.0, 0.02, 0.1, 0.4, 1.5, 3.0, 5.0),
     pause=0.25,
     ops=ACTIONS,
     behaviours={name: HARMLESS[name] for name in ("ok", "sleep", "fail", "prints", "chunks")},
@@ -87,34 +88,49 @@ _CLUSTER = ClusterProfile(
 )
 
 #: Without faults, and without the restart at the end.
-_SHORT = replace(_CLUSTER, name="cluster-calm", faults={}, settle=20.0, restart=False)
+_SHORT = replace(
+    _CLUSTER,
+    name="cluster-calm",
+    variant="AsyncStream",
+    slots=2,
+    clients=10,
+    faults={},
+    settle=20.0,
+    restart=False,
+)
 
 _BASES: dict[str, ClusterProfile] = {
     "cluster": _CLUSTER,
     "cluster-calm": _SHORT,
-    #: API processes are killed while receivers do not respond.
+    #: All API processes are killed while receivers do not respond.
     "cluster-killed": replace(
         _SHORT,
         name="cluster-killed",
         ops={"replicate_create": 1},
         webhook_share=1.0,
-        faults={"kill_api": 3, "kill_director": 1, "hook_hang": 1},
-        fault_pause=(0.3, 1.0),
+        filters=(["completed"],),
+        faults={"kill_sending_apis": 1},
+        fault_pause=(0.5, 1.0),
     ),
-    #: Directors are stopped for longer than a lease while they run jobs.
-    "cluster-stopped": replace(
+    #: Directors are separated from the API until their jobs run on others.
+    "cluster-isolated": replace(
         _SHORT,
-        name="cluster-stopped",
+        name="cluster-isolated",
         ops={"replicate_create": 1},
         behaviours={"sleep": 1},
-        seconds=(2.0,),
-        faults={"stop_director": 1},
-        fault_pause=(0.5, 1.0),
-        outage=(5.8, 6.2),
+        seconds=(2.5,),
+        faults={"isolate_until_rerun": 1},
+        fault_pause=(0.6, 1.0),
     ),
-    #: API processes are separated from PostgreSQL, and then killed.
+    #: All API processes are separated from PostgreSQL, and then killed.
     "cluster-blocked": replace(
-        _SHORT, name="cluster-blocked", faults={"kill_blocked_api": 1}, fault_pause=(0.3, 1.0)
+        _SHORT,
+        name="cluster-blocked",
+        ops={"replicate_create": 1},
+        behaviours={"sleep": 1},
+        seconds=(0.8,),
+        faults={"kill_blocked_apis": 1},
+        fault_pause=(1.0, 1.5),
     ),
     #: Redis is restarted without its data.
     "cluster-emptied": replace(
@@ -122,7 +138,7 @@ _BASES: dict[str, ClusterProfile] = {
         name="cluster-emptied",
         ops={"replicate_create": 1},
         faults={"restart_redis": 1},
-        fault_pause=(1.0, 1.5),
+        fault_pause=(0.3, 0.5),
     ),
     #: Deadlines pass while no director runs and PostgreSQL cannot be reached.
     "cluster-stranded": replace(
@@ -138,5 +154,8 @@ CLUSTER_NAMES = tuple(_BASES)
 
 
 def cluster_profile_of(name: str, seed: int) -> ClusterProfile:
-    """The profile with this name; the variant of the model depends on the seed."""
-    return replace(_BASES[name], **_VARIANTS[seed % len(_VARIANTS)])  # type: ignore[arg-type]
+    """The profile with this name; the variant of the model of `cluster` depends on the seed."""
+    base = _BASES[name]
+    if name != "cluster":
+        return base
+    return replace(base, **_VARIANTS[seed % len(_VARIANTS)])  # type: ignore[arg-type]

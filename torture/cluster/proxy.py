@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 
 #: Bytes and the time at which they are passed on; `None` is the end of the connection.
@@ -150,6 +149,5 @@ class _Side(asyncio.Protocol):
             if data is None:
                 self.peer.transport.close()
                 self._connection.closed()
-            else:
-                with contextlib.suppress(OSError):
-                    self.peer.transport.write(data)
+            elif not self.peer.transport.is_closing():
+                self.peer.transport.write(data)

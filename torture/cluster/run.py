@@ -62,6 +62,7 @@ class ClusterRun(Run):
             await self.cluster.start()
             await self._monitored()
         finally:
+            self.cluster.disconnect()
             await self.receiver.stop()
 
     def _log_parameters(self) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from torture.processes import free_port
+from torture.processes import dies_with_us, free_port
 
 START_LIMIT = 30.0
 
@@ -27,7 +27,8 @@ class RedisServer:
 
     async def start(self, *flags: str) -> None:
         """Start it empty, and wait until it responds."""
-        command = ["redis-server", "--port", str(self.port), "--save", "", "--appendonly", "no"]
+        command = [*dies_with_us("KILL"), "redis-server", "--port", str(self.port)]
+        command += ["--save", "", "--appendonly", "no"]
         with (self._folder / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*command, "--dir", str(self._folder), *flags], stdin=subprocess.DEVNULL, stdout=log
@@ -58,9 +59,7 @@ class PostgresServer:
         self.port = free_port()
         # Below /tmp: the user `postgres` must be able to reach it.
         self._folder = Path(tempfile.mkdtemp(prefix="torture-postgres-"))
-        self._user = (
-            [] if os.geteuid() else ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-        )
+        self._user = [] if os.geteuid() else ["--reuid=postgres", "--regid=postgres", "--clear-groups"]
         if self._user:
             shutil.chown(self._folder, "postgres", "postgres")
         self._process: subprocess.Popen[bytes] | None = None
@@ -72,7 +71,7 @@ class PostgresServer:
     async def create(self) -> None:
         """Create the server and start it."""
         options = ["-A", "trust", "-U", "tidegate", "-E", "UTF8", "--no-locale", "-N"]
-        command = [*self._user, _program("initdb"), *options, "-D", str(self._folder / "data")]
+        command = ["setpriv", *self._user, _program("initdb"), *options, "-D", str(self._folder / "data")]
         await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True, cwd="/")
         await self.start()
 
@@ -85,7 +84,11 @@ class PostgresServer:
         command += ["-k", str(self._folder)]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._user, *command], cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*dies_with_us("QUIT"), *self._user, *command],
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         await wait_until(self._responds, "PostgreSQL")
 

@@ -136,11 +136,23 @@ pub enum Planted {
     ForgottenCancel,
     /// A job whose input was reloaded from the store gets that of the previous one.
     ForeignInput,
+    /// The end of a job is recorded whichever lease its director has.
+    LeaseWithoutFence,
+    /// A director gets the reply to the end of a job before the end is recorded.
+    AckBeforeCommit,
+    /// The deadline of a waiting job is removed from the queue before its job is ended.
+    LostDeadline,
+    /// A webhook that a process has claimed is never sent by another one.
+    EndlessClaim,
+    /// A cancel reaches the director of a job, and is not recorded.
+    CancelInMemory,
+    /// Jobs are not queued again when the queue has lost its entries.
+    LostEntries,
 }
 
 impl Planted {
     /// All bugs, with the names that enable them.
-    pub const ALL: [(&'static str, Self); 25] = [
+    pub const ALL: [(&'static str, Self); 31] = [
         ("leaked-permit", Self::LeakedPermit),
         ("lost-webhook", Self::LostWebhook),
         ("early-end", Self::EarlyEnd),
@@ -166,5 +178,11 @@ impl Planted {
         ("mixed-queue", Self::MixedQueue),
         ("forgotten-cancel", Self::ForgottenCancel),
         ("foreign-input", Self::ForeignInput),
+        ("lease-without-fence", Self::LeaseWithoutFence),
+        ("ack-before-commit", Self::AckBeforeCommit),
+        ("lost-deadline", Self::LostDeadline),
+        ("endless-claim", Self::EndlessClaim),
+        ("cancel-in-memory", Self::CancelInMemory),
+        ("lost-entries", Self::LostEntries),
     ];
 }

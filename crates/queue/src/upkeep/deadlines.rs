@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use tidegate_core::clock;
 use tidegate_core::queue::{Queue, UpkeepHandler};
+use tidegate_core::{clock, planted};
 
 use super::or_default;
 
@@ -26,6 +26,12 @@ pub(super) async fn run(queue: &dyn Queue, handler: &dyn UpkeepHandler, interval
 async fn end_overdue(queue: &dyn Queue, handler: &dyn UpkeepHandler) {
     loop {
         let overdue = or_default("overdue", queue.overdue(BATCH).await);
+        planted!(
+            LostDeadline,
+            for found in &overdue {
+                queue.settle(found).await.ok();
+            }
+        );
         let mut settled = 0;
         for found in &overdue {
             tracing::debug!(queue = %found.queue, job = %found.entry.id, "deadline of job passed");

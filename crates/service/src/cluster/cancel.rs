@@ -5,7 +5,7 @@ use tidegate_core::leases::JobRef;
 use tidegate_core::live::WakeReason;
 use tidegate_core::record::JobRecord;
 use tidegate_core::store::{CancelRequestResult, StoreError};
-use tidegate_core::{Account, JobId, Refusal, chain};
+use tidegate_core::{Account, JobId, Refusal, chain, planted};
 
 use super::{Cluster, queue_of};
 use crate::job_service::JobService;
@@ -24,6 +24,16 @@ impl JobService {
             Refusal::StoreUnavailable
         };
         let store = self.store().ok_or(Refusal::StoreUnavailable)?;
+        planted!(CancelInMemory, {
+            let key = JobRef {
+                account: account.clone(),
+                id: id.clone(),
+            };
+            if let Some(holder) = cluster.leases.holder_of(&key).await.map_err(refuse)? {
+                cluster.live.request_stop(&holder.name, &key).await.ok();
+            }
+            return Ok(true);
+        });
         match store.request_cancel(account, id).await.map_err(refuse)? {
             CancelRequestResult::Recorded => {}
             CancelRequestResult::Ended | CancelRequestResult::Unknown => return Ok(false),

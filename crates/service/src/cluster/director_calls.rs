@@ -16,7 +16,7 @@ use tidegate_core::live::{LiveError, WakeReason};
 use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::record::{JobRecord, JobSpec, Target};
 use tidegate_core::store::{FinishOutcome, StoreError};
-use tidegate_core::{JobKind, Status};
+use tidegate_core::{JobKind, Status, planted};
 
 use super::{Cluster, ModelCatalog, queue_of};
 use crate::config::OnLost;
@@ -233,6 +233,30 @@ impl DirectorCalls {
                 message.claim = None;
             }
         }
+        planted!(AckBeforeCommit, {
+            finish
+                .message
+                .iter_mut()
+                .for_each(|message| message.claim = None);
+            let lookup = lookup.clone();
+            lookup.model.tasks.clone().spawn(async move {
+                lookup
+                    .store()
+                    .expect("a cluster has a store")
+                    .finish(finish)
+                    .await
+                    .ok();
+                lookup
+                    .model
+                    .senders
+                    .outbox
+                    .iter()
+                    .for_each(|outbox| outbox.poll_soon());
+            });
+            return Ok(FinishReply {
+                outcome: FinishOutcome::Committed,
+            });
+        });
         let message = finish.message.clone();
         let store = lookup.store().expect("a cluster has a store");
         let outcome = store.finish(finish).await?;

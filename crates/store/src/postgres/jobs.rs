@@ -4,7 +4,7 @@ use futures_util::future::join;
 use tidegate_core::lease::LeaseRequest;
 use tidegate_core::record::{JobRecord, JobSpec};
 use tidegate_core::store::{CancelRequestResult, FinishOutcome, JobFinish, OpenJob};
-use tidegate_core::{Account, JobId, Status, chain};
+use tidegate_core::{Account, JobId, Status, chain, planted};
 use tokio_postgres::Client;
 
 use super::error::PgError;
@@ -144,6 +144,8 @@ async fn mark_finished(client: &Client, finish: &JobFinish) -> Result<bool, PgEr
              RETURNING number)
          INSERT INTO tidegate.ends (number, output, logs, error, metrics, remote)
          SELECT number, $9, $10, $11, $12, $13 FROM ended";
+    let statement = FINISH;
+    planted!(LeaseWithoutFence, let statement = &*statement.replace("attempt = $3 AND lease_nonce = $4", "true").leak());
     let completion = &finish.completion;
     let remote = completion
         .remote
@@ -152,7 +154,7 @@ async fn mark_finished(client: &Client, finish: &JobFinish) -> Result<bool, PgEr
         .transpose()?;
     Ok(execute(
         client,
-        FINISH,
+        statement,
         &[
             text(&columns::account_text(&finish.account)),
             text(&finish.id.as_str()),
