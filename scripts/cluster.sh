@@ -147,7 +147,7 @@ api_2=http://127.0.0.1:$(free_port "$(($4 + 1))")
 for number in 1 2; do
     url=api_$number
     run "api-$number" api --port "${!url##*:}" \
-        --postgres "postgresql://tidegate@/tidegate?host=$folder/postgres"
+        --postgres "postgresql://tidegate@/tidegate?host=$folder/postgres" --data-dir "$folder/files"
 done
 for number in 1 2; do
     run "director-$number" director "$model" --name "director-$number" --api "$api_1,$api_2" --python "$python"
@@ -186,6 +186,10 @@ ready: $api_1 and $api_2 serve $name
   # Kill an API process; the other one continues
   kill -9 ${pids[api-1]}
   $folder/api-1          # starts it again
+
+  # Upload a file to one API process, list it on the other
+  curl -s $api_1/v1/files -F content=@README.md
+  curl -s $api_2/v1/files
 
   # Look into the stores
   redis-cli -s $folder/redis.sock --scan

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -42,6 +43,18 @@ pub trait Blobs: Send + Sync {
     /// The names of all blobs, in any order, including objects that other programs left in the
     /// storage.
     async fn names(&self) -> Result<Vec<String>, BlobError>;
+
+    /// The names of the blobs that were put at least `age` ago.
+    async fn names_older_than(&self, age: Duration) -> Result<Vec<String>, BlobError>;
+
+    /// Removes a blob if it was put at least `age` ago. Succeeds if there is none.
+    async fn remove_older_than(&self, name: &str, age: Duration) -> Result<(), BlobError>;
+}
+
+/// Whether this is the name of a blob, and not of a file that another program left in the storage: 64
+/// hexadecimal digits.
+pub fn is_digest(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// The content of a blob, read in chunks.

@@ -31,7 +31,9 @@ pub mod paths {
     pub const EVENTS: &str = "/director/v1/events";
     /// [`super::UpdateCall`].
     pub const UPDATES: &str = "/director/v1/updates";
-    /// `PUT` of an output file below this path: `/{token}/{file name}`. The reply has its URL in `Location`.
+    /// `PUT` of an output file below this path: `/{token}/{file name}`. The reply has its address in the
+    /// output in `Location`. `GET` of a stored file of the account of the job: `/{token}/{id}`; the reply has
+    /// its name in [`super::FILE_NAME_HEADER`].
     pub const FILES: &str = "/director/v1/files";
 }
 
@@ -53,6 +55,9 @@ pub enum CallErrorCode {
     /// director continues its jobs.
     StoreUnavailable,
 }
+
+/// The header with the name of a stored file, written as the last segment of a URL.
+pub const FILE_NAME_HEADER: &str = "x-file-name";
 
 /// The token of one lease: it permits the calls about this job and attempt, and nothing else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

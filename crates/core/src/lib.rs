@@ -1,7 +1,7 @@
 //! Domain types, rules and ports. Everything here is plain data and pure functions: no sockets,
 //! files, environment or async runtime; [`clock`] and [`random`] are what is read from the machine. The
 //! other crates work together through the traits in [`port`], [`queue`], [`store`], [`leases`], [`live`],
-//! [`blobs`], [`rate_counter`] and [`read_cursors`].
+//! [`blobs`], [`file_index`], [`rate_counter`] and [`read_cursors`].
 
 pub mod account;
 pub mod blobs;
@@ -11,6 +11,7 @@ pub mod counters;
 pub mod director_api;
 pub mod event;
 pub mod fair_queue;
+pub mod file_index;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;

@@ -1,6 +1,7 @@
 //! The port of the API: the calls that a director makes. `ApiClient` makes them over HTTP.
 
 use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -53,4 +54,13 @@ pub trait ApiCalls: Send + Sync {
         mime: &str,
         file: (&File, u64),
     ) -> Result<String, ApiError>;
+
+    /// Downloads a stored file of the account of a job into `folder`; returns its path, or `None` if there is
+    /// no such file.
+    async fn download(
+        &self,
+        token: &LeaseToken,
+        id: &str,
+        folder: &Path,
+    ) -> Result<Option<PathBuf>, ApiError>;
 }

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -15,12 +16,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_core::chain;
 use tidegate_core::director_api::{
-    CallErrorBody, CallErrorCode, FinishCall, FinishReply, HeartbeatCall, HeartbeatReply,
-    LeaseCall, LeaseReply, LeaseToken, PublishCall, PublishReply, RegisterCall, RegisterReply,
-    ReleaseCall, UpdateCall, UpdateReply, paths,
+    CallErrorBody, CallErrorCode, FILE_NAME_HEADER, FinishCall, FinishReply, HeartbeatCall,
+    HeartbeatReply, LeaseCall, LeaseReply, LeaseToken, PublishCall, PublishReply, RegisterCall,
+    RegisterReply, ReleaseCall, UpdateCall, UpdateReply, paths,
 };
 use tidegate_net::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tidegate_net::{Client, HttpRequest, HttpResponse, Url, host_of};
+
+use tidegate_service::file_name_of_url;
 
 use crate::api_calls::ApiCalls;
 use crate::api_link::ApiLink;
@@ -94,6 +97,9 @@ pub enum ApiError {
         /// What is wrong.
         source: serde_json::Error,
     },
+    /// A file cannot be read from or written to the disk of this machine, or is larger than its limit.
+    #[error("the file cannot be transferred")]
+    Unstorable(#[source] tidegate_net::Error),
     /// The call cannot be written as JSON.
     #[error("the call cannot be written as JSON")]
     Unserializable(#[source] serde_json::Error),
@@ -104,7 +110,10 @@ impl ApiError {
     pub fn is_permanent(&self) -> bool {
         matches!(
             self,
-            Self::Refused { .. } | Self::NoFileStore { .. } | Self::Unserializable(_)
+            Self::Refused { .. }
+                | Self::NoFileStore { .. }
+                | Self::Unstorable(_)
+                | Self::Unserializable(_)
         )
     }
 }
@@ -279,12 +288,42 @@ impl ApiCalls for ApiClient {
         let mut index = self.current.load(Ordering::Relaxed);
         for is_last in self.tries() {
             let base = &self.urls[index];
-            let mut url = url_of(base, paths::FILES);
-            if let Ok(mut segments) = url.path_segments_mut() {
-                segments.push(&token.0).push(name);
-            }
+            let url = file_url(base, token, name);
             let sent = self.net.upload(&url, headers.clone(), file, size).await;
-            let result = sent.map_err(|error| upload_error(base, error));
+            let result = sent.map_err(|error| transfer_error(base, error));
+            match self.settle(index, is_last, result) {
+                ControlFlow::Break(result) => return result,
+                ControlFlow::Continue(next) => index = next,
+            }
+        }
+        unreachable!("the last try is settled")
+    }
+
+    async fn download(
+        &self,
+        token: &LeaseToken,
+        id: &str,
+        folder: &Path,
+    ) -> Result<Option<PathBuf>, ApiError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, self.authorization.clone());
+        let path = |headers: &HeaderMap| folder.join(file_name_in(headers));
+        let mut index = self.current.load(Ordering::Relaxed);
+        for is_last in self.tries() {
+            let base = &self.urls[index];
+            let url = file_url(base, token, id);
+            let download = self.net.download_from_operator(&url, headers.clone(), path);
+            let result = match download.await {
+                Ok(path) => Ok(Some(path)),
+                Err(tidegate_net::Error::Status { status, .. }) if is_unknown(status.as_u16()) => {
+                    Ok(None)
+                }
+                Err(error) => Err(transfer_error(base, error)),
+            };
+            if result.is_err() {
+                // A part of the file may be there; the next try creates it anew.
+                remove_files(folder).await;
+            }
             match self.settle(index, is_last, result) {
                 ControlFlow::Break(result) => return result,
                 ControlFlow::Continue(next) => index = next,
@@ -328,14 +367,58 @@ fn read<R: DeserializeOwned>(base: &Url, response: HttpResponse) -> Result<R, Ap
     Err(status_error(base, status, &body))
 }
 
-fn upload_error(base: &Url, error: tidegate_net::Error) -> ApiError {
+/// The URL of a file for the calls about one lease.
+fn file_url(base: &Url, token: &LeaseToken, name: &str) -> Url {
+    let mut url = url_of(base, paths::FILES);
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.push(&token.0).push(name);
+    }
+    url
+}
+
+/// The name of a downloaded file.
+fn file_name_in(headers: &HeaderMap) -> String {
+    let name = headers
+        .get(FILE_NAME_HEADER)
+        .and_then(|name| name.to_str().ok());
+    let url = Url::parse(&format!("http://api/{}", name.unwrap_or_default()));
+    url.map_or_else(|_| "file".to_owned(), |url| file_name_of_url(&url))
+}
+
+/// Whether a status means that there is no such file, or that the API stores no files.
+fn is_unknown(status: u16) -> bool {
+    matches!(status, 404 | 405)
+}
+
+async fn remove_files(folder: &Path) {
+    let Ok(mut entries) = tokio::fs::read_dir(folder).await else {
+        return;
+    };
+    while let Ok(Some(entry)) = entries.next_entry().await {
+        if let Err(error) = tokio::fs::remove_file(entry.path()).await {
+            tracing::warn!(%error, "failed to remove incomplete input file");
+        }
+    }
+}
+
+fn transfer_error(base: &Url, error: tidegate_net::Error) -> ApiError {
+    let refused = |status: u16, message: &str| ApiError::Refused {
+        host: host_of(base),
+        status,
+        message: message.to_owned(),
+    };
     match error {
         tidegate_net::Error::Status { status, .. } => match status.as_u16() {
-            404 | 405 => ApiError::NoFileStore {
+            status if is_unknown(status) => ApiError::NoFileStore {
                 host: host_of(base),
             },
+            413 => refused(413, "the file is larger than its --max-file"),
+            507 => refused(507, "it has no space left for files"),
             status => status_error(base, status, b""),
         },
+        error @ (tidegate_net::Error::File { .. } | tidegate_net::Error::TooLarge { .. }) => {
+            ApiError::Unstorable(error)
+        }
         error => ApiError::Unreachable(error),
     }
 }

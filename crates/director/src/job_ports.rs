@@ -1,6 +1,7 @@
 //! The ports of one leased job, over the calls to the API: its record, its interim webhook messages and
 //! its output files.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -10,7 +11,9 @@ use tidegate_core::lease::{LeaseRequest, LeaseResult};
 use tidegate_core::leases::HeldLease;
 use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::store::{FinishOutcome, JobFinish, JobRecords, StoreError};
-use tidegate_service::{InterimMessages, OutputUpload, OutputUploads};
+use tidegate_service::{
+    InputDownloadError, InputDownloads, InterimMessages, OutputUpload, OutputUploads,
+};
 
 use crate::api_calls::ApiCalls;
 use crate::api_client::ApiError;
@@ -75,6 +78,29 @@ impl InterimMessages for LeasedJobPorts {
             }
         }
         true
+    }
+}
+
+#[async_trait]
+impl InputDownloads for LeasedJobPorts {
+    /// Retried without limit, as uploads are.
+    async fn download(
+        &self,
+        id: &str,
+        folder: &Path,
+    ) -> Result<Option<PathBuf>, InputDownloadError> {
+        loop {
+            match self.api.download(&self.token, id, folder).await {
+                Ok(path) => return Ok(path),
+                Err(ApiError::Unstorable(error)) if error.is_disk_full() => {
+                    return Err(InputDownloadError::DiskFull);
+                }
+                Err(error) if error.is_permanent() => {
+                    return Err(InputDownloadError::Failed(chain(&error).to_string()));
+                }
+                Err(_) => tokio::time::sleep(self.api.pause()).await,
+            }
+        }
     }
 }
 

@@ -133,7 +133,8 @@ impl Inner {
             admitted,
             records: Arc::clone(&ports) as _,
             interim: Arc::clone(&ports) as _,
-            uploads: Some(ports),
+            uploads: Some(Arc::clone(&ports) as _),
+            downloads: Some(ports),
             abandon: guard.abandoned().clone(),
         });
         let publisher = EventPublisher {

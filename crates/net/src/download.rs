@@ -1,10 +1,11 @@
 //! Downloads input files, with limits on size, stalls, speed and duration.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use reqwest::header::USER_AGENT;
+use reqwest::header::{HeaderMap, USER_AGENT};
+use reqwest::{RequestBuilder, Response};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout};
 use url::Url;
@@ -25,13 +26,41 @@ impl Client {
             .map_err(too_long)?
     }
 
+    /// Downloads a file from a server that the operator chose. `path` decides from the headers of the
+    /// response where the new file is; returns its path.
+    pub async fn download_from_operator(
+        &self,
+        url: &Url,
+        headers: HeaderMap,
+        path: impl FnOnce(&HeaderMap) -> PathBuf,
+    ) -> Result<PathBuf, Error> {
+        let limit = self.config.download_timeout;
+        let download = async {
+            let request = self.operator_client(url)?.get(url.clone());
+            let response = self.respond(url, request.headers(headers)).await?;
+            let path = path(response.headers());
+            self.save(url, response, &path).await?;
+            Ok(path)
+        };
+        let too_long = |_| Error::TooLong {
+            host: host_of(url),
+            limit,
+        };
+        timeout(limit, download).await.map_err(too_long)?
+    }
+
     async fn download_bounded(&self, url: &Url, path: &Path) -> Result<(), Error> {
+        let response = self.begin(url).await?;
+        self.save(url, response, path).await
+    }
+
+    /// Writes the body of a response to a new file.
+    async fn save(&self, url: &Url, response: Response, path: &Path) -> Result<(), Error> {
         let (limit, stall) = (self.config.max_file, self.config.download_stall_timeout);
         let too_large = || Error::TooLarge {
             host: host_of(url),
             limit,
         };
-        let response = self.begin(url).await?;
         if response
             .content_length()
             .is_some_and(|length| length > limit)
@@ -65,12 +94,17 @@ impl Client {
         file.flush().await.map_err(Error::unwritable)
     }
 
-    async fn begin(&self, url: &Url) -> Result<reqwest::Response, Error> {
+    async fn begin(&self, url: &Url) -> Result<Response, Error> {
         self.guard(url)?;
         let mut request = self.download_client(url)?.get(url.clone());
         if let Some(name) = &self.config.download_user_agent {
             request = request.header(USER_AGENT, name);
         }
+        self.respond(url, request).await
+    }
+
+    /// The response to a request, if its status is a success.
+    async fn respond(&self, url: &Url, request: RequestBuilder) -> Result<Response, Error> {
         let stall = self.config.download_stall_timeout;
         let response = timeout(stall, request.send())
             .await

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tidegate_core::policy::OutputFilePolicy;
 use tidegate_core::{Account, JobId, JobKind, OutputValue, Refusal, chain};
 
-use crate::files::{Files, OutputOwner};
+use crate::files::{Files, InputOwner, OutputOwner, StoredInputs};
 use crate::input::{CheckedInput, ModelSchema};
 use crate::run_blocking::run_blocking_if_large;
 
@@ -56,9 +56,11 @@ impl JobIo {
         let checked = match &schema {
             None => CheckedInput::unchanged(input),
             Some(schema) => run_blocking_if_large(input.len(), || {
-                schema
-                    .validator(JobKind::Prediction)
-                    .check(input, &self.files, &Account::ANONYMOUS)
+                schema.validator(JobKind::Prediction).check(
+                    input,
+                    &self.files,
+                    &StoredInputs::default(),
+                )
             })
             .map_err(|errors| Refusal::InvalidInput(errors).to_string())?,
         };
@@ -67,7 +69,14 @@ impl JobIo {
             none if none.is_empty() => BTreeMap::new(),
             files => self
                 .files
-                .fetch(&Account::ANONYMOUS, files, &scratch)
+                .fetch(
+                    InputOwner {
+                        account: &Account::ANONYMOUS,
+                        downloads: None,
+                    },
+                    files,
+                    &scratch,
+                )
                 .await
                 .map_err(|error| error.to_string())?,
         };

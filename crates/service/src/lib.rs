@@ -32,15 +32,17 @@ mod webhook;
 use tidegate_core::random;
 
 pub use cluster::{
-    CallError, Cluster, ClusterSettings, ClusterUpkeep, DirectorCalls, LeaseTokens, ModelCatalog,
-    QueuedMarks, StreamUrls,
+    CallError, Cluster, ClusterSettings, ClusterUpkeep, DirectorCalls, LeaseTokens, LinkedMessage,
+    MessageLinks, ModelCatalog, QueuedMarks, StreamUrls,
 };
 pub use config::{Config, Deps, JobSettings, OnLost, RendererFactory};
 pub use files::store::{
-    FileLimits, FileMetadata, FileStore, FileStoreError, FileWriter, StoredFile,
+    FileLimits, FileMetadata, FileStore, FileStoreError, FileWriter, MemoryFileIndex,
+    PublishedFile, Spool,
 };
 pub use files::{
-    Files, MAX_INLINE_FILE, OutputUpload, OutputUploads, file_name_for_mime, free_space,
+    Files, InputDownloadError, InputDownloads, MAX_INLINE_FILE, OutputUpload, OutputUploads,
+    file_name_for_mime, file_name_of_url, free_space,
 };
 pub use input::{ModelSchema, closest_name};
 pub use inspect::{QueueCounts, QueueStatus};

@@ -29,7 +29,7 @@ pub(crate) use platform::{
 pub(crate) use predict::PredictArgs;
 pub(crate) use queue::{RedisArgs, UpkeepArgs};
 pub(crate) use serve::{ProgressMode, ServeArgs};
-pub(crate) use shared::{ListenArgs, OnLostArg, WebhookArgs};
+pub(crate) use shared::{FileStoreArgs, ListenArgs, OnLostArg, WebhookArgs};
 pub(crate) use token::{NewTokenArgs, TokenArgs, TokenCommand};
 pub(crate) use worker::WorkerArgs;
 

@@ -97,6 +97,27 @@ pub(crate) fn open_for_files(
     }
 }
 
+/// The folder for the files of the API processes of a cluster, if there is one.
+pub(crate) fn open_for_cluster(
+    data_dir: Option<&DataDir>,
+) -> Result<Option<FilesFolder>, UsageError> {
+    let Some(DataDir::At(folder)) = data_dir else {
+        return Ok(None);
+    };
+    let folder = folder.join(DATABASE_FILES);
+    let created = DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder);
+    match created {
+        Ok(()) => Ok(Some(FilesFolder::Shared(folder))),
+        Err(error) => Err(
+            UsageError::new(format!("failed to open --data-dir: {}", chain(&error)))
+                .hint("give another folder, or `none` to store no files"),
+        ),
+    }
+}
+
 fn name(folder: &Path) -> String {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     folder.display().to_string()

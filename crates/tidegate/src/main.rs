@@ -17,6 +17,7 @@ mod edge_config;
 mod endpoint_setup;
 mod environments;
 mod exit;
+mod file_setup;
 mod files_store;
 #[cfg(test)]
 mod fuzz;

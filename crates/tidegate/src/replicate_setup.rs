@@ -5,13 +5,14 @@ use std::sync::Arc;
 use anyhow::Context;
 use bytes::Bytes;
 use tidegate_core::store::Documents;
-use tidegate_http::replicate::{self, FileLinks, PredictionRenderer, RateLimits, RenderAborted};
+use tidegate_http::replicate::{self, PredictionRenderer, RateLimits, RenderAborted};
 use tidegate_net::{AllowedNetworks, Url, parse_url};
-use tidegate_service::{FileLimits, FileStore, TrainedVersions, WebhookSecrets};
+use tidegate_service::{FileStore, TrainedVersions, WebhookSecrets};
 use tidegate_store::MemoryDocuments;
 
 use crate::cli::ServeArgs;
-use crate::files_store::{self, BlobLocation};
+use crate::file_setup::{self, StoredFiles};
+use crate::files_store::LocationUsers;
 use crate::models::slug;
 use crate::store_ports::DurableState;
 use crate::usage_error::UsageError;
@@ -19,7 +20,6 @@ use crate::usage_error::UsageError;
 /// The namespace of the secrets from which the URLs of streams and files are derived.
 const NAMESPACE: &str = "replicate";
 pub(crate) const STREAM_SECRET: &str = "stream-secret";
-const FILE_SECRET: &str = "files-secret";
 
 /// The parts of Replicate's API that all models share.
 pub(crate) struct ReplicateSetup {
@@ -28,7 +28,7 @@ pub(crate) struct ReplicateSetup {
     durable_documents: Option<Arc<dyn Documents>>,
     /// The same, or documents in memory.
     documents: Arc<dyn Documents>,
-    files: Option<(Arc<FileStore>, Arc<FileLinks>)>,
+    files: Option<StoredFiles>,
     public_url: Option<Url>,
 }
 
@@ -43,8 +43,10 @@ impl ReplicateSetup {
         } else {
             RenderAborted::AsIs
         };
-        let files = open_files(args, state).await?;
-        let links = files.as_ref().map(|(_, links)| Arc::clone(links));
+        let keep_jobs_for = file_setup::keep_jobs_for(args.keep_for, args.keep_data_for);
+        let users = LocationUsers::OneProcess;
+        let files = file_setup::open(&args.files, keep_jobs_for, state, users).await?;
+        let links = files.as_ref().map(|files| Arc::clone(&files.links));
         Ok(Self {
             renderer: PredictionRenderer::new(
                 &persistent_secret(durable_documents.as_deref(), STREAM_SECRET).await?,
@@ -62,9 +64,7 @@ impl ReplicateSetup {
 
     /// The file store, if there is a data directory.
     pub(crate) fn file_store(&self) -> Option<Arc<FileStore>> {
-        self.files
-            .as_ref()
-            .map(|(file_store, _)| Arc::clone(file_store))
+        self.files.as_ref().map(|files| Arc::clone(&files.store))
     }
 
     /// The trained versions.
@@ -106,47 +106,9 @@ impl ReplicateSetup {
             webhook_secrets,
             documents: Arc::clone(&self.documents),
             limits: RateLimits::new(args.rate_limit_create, args.rate_limit),
-            files: self.files.as_ref().map(|(_, links)| Arc::clone(links)),
+            files: self.files.as_ref().map(|files| Arc::clone(&files.links)),
         })
     }
-}
-
-/// Opens the file store.
-async fn open_files(
-    args: &ServeArgs,
-    state: Option<&DurableState>,
-) -> anyhow::Result<Option<(Arc<FileStore>, Arc<FileLinks>)>> {
-    let folder = state.and_then(|state| Some((state.files.as_ref()?, &state.ports.documents)));
-    let Some((folder, documents)) = folder else {
-        return match &args.files_store {
-            None => Ok(None),
-            Some(_) => Err(UsageError::new(
-                "--files-store needs a data directory, for files that are not complete",
-            )
-            .hint("give a directory with --data-dir DIR")
-            .into()),
-        };
-    };
-    let BlobLocation { blobs, spool } =
-        files_store::open(args.files_store.as_ref(), folder, &**documents).await?;
-    // The files of a job belong to its data.
-    let keep_jobs_for = args
-        .keep_data_for
-        .map_or(args.keep_for, |data| data.min(args.keep_for));
-    let rules = FileLimits {
-        upload_retention: args.keep_files_for,
-        output_retention: keep_jobs_for,
-        max_bytes_per_account: args.max_stored_files.map(|bytes| bytes as u64),
-    };
-    let file_store = FileStore::open(blobs, spool, Arc::clone(documents), rules)
-        .await
-        .context("failed to open the file store")?;
-    let links = FileLinks::new(
-        Arc::clone(&file_store),
-        &persistent_secret(Some(&**documents), FILE_SECRET).await?,
-        keep_jobs_for,
-    );
-    Ok(Some((file_store, Arc::new(links))))
 }
 
 /// A random secret. With documents it is stored, and stays the same after a restart.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tidegate_core::file_index::FileIndex;
 use tidegate_core::store::{Documents, Store, StoreMetrics};
 use tidegate_store::{PostgresStore, SqliteStore};
 
@@ -11,6 +12,8 @@ use tidegate_store::{PostgresStore, SqliteStore};
 pub(crate) struct StorePorts {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) documents: Arc<dyn Documents>,
+    /// The index of files, if the database has one. Otherwise the documents have the metadata of files.
+    pub(crate) file_index: Option<Arc<dyn FileIndex>>,
     pub(crate) metrics: Arc<StoreMetrics>,
 }
 
@@ -19,6 +22,7 @@ impl From<Arc<SqliteStore>> for StorePorts {
         Self {
             metrics: store.meter(),
             documents: Arc::clone(&store) as _,
+            file_index: None,
             store,
         }
     }
@@ -29,6 +33,7 @@ impl From<Arc<PostgresStore>> for StorePorts {
         Self {
             metrics: store.meter(),
             documents: Arc::clone(&store) as _,
+            file_index: Some(Arc::clone(&store) as _),
             store,
         }
     }

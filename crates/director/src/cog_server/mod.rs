@@ -4,6 +4,7 @@
 //! otherwise a request that returns the result. Closing the connection cancels the job, as in Cog.
 
 mod run;
+mod stored_files;
 mod wire;
 
 use std::sync::atomic::{AtomicBool, Ordering};

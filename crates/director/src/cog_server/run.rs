@@ -14,8 +14,8 @@ use tidegate_core::{
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::Inner;
 use super::wire::{LogEvent, MetricEvent, OutputEvent, RequestBody, ResultBody};
+use super::{Inner, stored_files};
 
 /// The metric that the server measures itself.
 const PREDICT_TIME: &str = "predict_time";
@@ -107,7 +107,7 @@ impl CogRequest {
     }
 
     async fn send(&self) -> Result<Outcome, String> {
-        let body = self.body()?;
+        let body = self.body().await?;
         if self.work.kind == JobKind::Prediction
             && self.server.streams.load(Ordering::Relaxed)
             && let Some(outcome) = self.stream(body.clone()).await?
@@ -130,9 +130,10 @@ impl CogRequest {
         }
     }
 
-    fn body(&self) -> Result<Bytes, String> {
+    async fn body(&self) -> Result<Bytes, String> {
         let unreadable = |error: serde_json::Error| format!("the input is not JSON: {error}");
-        let input: &RawValue = serde_json::from_slice(&self.work.input).map_err(unreadable)?;
+        let input = stored_files::inlined(&self.work).await?;
+        let input: &RawValue = serde_json::from_slice(&input).map_err(unreadable)?;
         let body = RequestBody {
             id: &self.work.id,
             input,

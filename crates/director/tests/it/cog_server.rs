@@ -1,6 +1,7 @@
 //! The executor for a Cog server, with a fake server.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -89,6 +90,14 @@ async fn predict(State(cog): State<Arc<FakeCog>>, headers: HeaderMap, body: Byte
 }
 
 async fn run(server: &CogServer, input: &'static str) -> Box<dyn Running> {
+    run_with_files(server, input, BTreeMap::new()).await
+}
+
+async fn run_with_files(
+    server: &CogServer,
+    input: &'static str,
+    files: BTreeMap<String, PathBuf>,
+) -> Box<dyn Running> {
     let admission = match server
         .admit(&Account::ANONYMOUS, WaitPolicy::Unbounded)
         .unwrap()
@@ -100,7 +109,7 @@ async fn run(server: &CogServer, input: &'static str) -> Box<dyn Running> {
         id: JobId::parse("job-1").unwrap(),
         kind: JobKind::Prediction,
         input: bytes::Bytes::from_static(input.as_bytes()),
-        files: BTreeMap::new(),
+        files,
         context: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
         scratch: "/nonexistent".into(),
     };
@@ -184,4 +193,22 @@ async fn a_cancel_closes_the_connection_and_frees_the_slot() {
         }
     })
     .await;
+}
+
+/// The Cog server has no token of the API.
+#[tokio::test]
+async fn stored_files_reach_the_server_as_data() {
+    let (server, cog) = start(PLAIN, 0).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.txt");
+    std::fs::write(&path, "hi").unwrap();
+    let input = r#"{"a":"https://h/v1/files/f1","b":["https://h/b.png"]}"#;
+    let files = [("/a".to_owned(), path.clone()), ("/b/0".to_owned(), path)];
+    events(run_with_files(&server, input, files.into()).await).await;
+    let sent = cog.requests.lock().unwrap().remove(0);
+    assert!(
+        sent.contains(r#""a":"data:text/plain;base64,aGk=""#)
+            && sent.contains(r#""b":["https://h/b.png"]"#),
+        "{sent}"
+    );
 }

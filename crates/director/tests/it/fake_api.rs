@@ -15,9 +15,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_core::director_api::{
-    AssignedQueue, FinishCall, FinishReply, HeartbeatCall, HeartbeatReply, LeaseCall, LeaseReply,
-    LeaseToken, LeasedJob, PublishCall, PublishReply, RefusedModel, RegisterCall, RegisterReply,
-    ReleaseCall, UpdateCall, UpdateReply, paths,
+    AssignedQueue, FILE_NAME_HEADER, FinishCall, FinishReply, HeartbeatCall, HeartbeatReply,
+    LeaseCall, LeaseReply, LeaseToken, LeasedJob, PublishCall, PublishReply, RefusedModel,
+    RegisterCall, RegisterReply, ReleaseCall, UpdateCall, UpdateReply, paths,
 };
 use tidegate_core::lease::{Fence, Nonce};
 use tidegate_core::leases::JobRef;
@@ -67,6 +67,7 @@ struct Inner {
     rewind_to: Option<u64>,
     failed_uploads: usize,
     stores_no_files: bool,
+    is_full: bool,
 }
 
 struct FakeJob {
@@ -116,7 +117,10 @@ impl FakeApi {
             .route(paths::FINISH, post(finish))
             .route(paths::EVENTS, post(publish))
             .route(paths::UPDATES, post(update))
-            .route(&format!("{}/{{token}}/{{name}}", paths::FILES), put(file))
+            .route(
+                &format!("{}/{{token}}/{{name}}", paths::FILES),
+                put(file).get(stored_file),
+            )
             .with_state(AppState {
                 api: Arc::clone(&state),
                 timing,
@@ -224,6 +228,11 @@ impl ApiState {
 
     pub(crate) fn failed_uploads(&self) -> usize {
         self.with(|inner| inner.failed_uploads)
+    }
+
+    /// There is no space for files.
+    pub(crate) fn fill(&self) {
+        self.with(|inner| inner.is_full = true);
     }
 
     pub(crate) fn store_no_files(&self) {
@@ -445,9 +454,31 @@ async fn file(
     if app.api.with(|inner| inner.stores_no_files) {
         return StatusCode::NOT_FOUND.into_response();
     }
+    if app.api.with(|inner| inner.is_full) {
+        return StatusCode::INSUFFICIENT_STORAGE.into_response();
+    }
     let mime = headers[header::CONTENT_TYPE].to_str().unwrap().to_owned();
     let location = format!("tidegate-file:{name}");
     app.api
         .with(|inner| inner.calls.files.push((token, name, mime, body)));
     (StatusCode::CREATED, [(header::LOCATION, location)]).into_response()
+}
+
+/// The stored file `f1`.
+async fn stored_file(
+    State(app): State<AppState>,
+    Path((token, id)): Path<(String, String)>,
+) -> Response {
+    if app.api.fails() {
+        app.api.with(|inner| inner.failed_uploads += 1);
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    if id != "f1" {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    (
+        [(FILE_NAME_HEADER, "caf%C3%A9%2F1.txt")],
+        format!("for {token}"),
+    )
+        .into_response()
 }

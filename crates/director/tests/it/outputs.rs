@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use bytes::Bytes;
+use tidegate_core::record::JobSpec;
 use tidegate_core::{Event, Outcome, OutputFile, OutputFileKind, OutputValue};
 
 use crate::fake_model::value;
@@ -86,4 +87,57 @@ async fn output_files_are_in_the_output_if_the_api_stores_none() {
     harness.wait_for_messages((0, 0)).await;
     let output = harness.api.end(&id).unwrap().completion.output.unwrap();
     assert_eq!(output, "\"data:text/plain;base64,Y29udGVudA==\"");
+}
+
+#[tokio::test]
+async fn a_job_fails_if_there_is_no_space_for_its_output_file() {
+    let harness = Harness::start(Options::default()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file.txt");
+    std::fs::write(&path, "content").unwrap();
+    harness.api.fill();
+    let id = harness.add("a").await;
+    harness.model.started().await.send(file_output(&path));
+    harness.wait_for_messages((0, 0)).await;
+    let end = harness.api.end(&id).unwrap();
+    let error = end.completion.error.unwrap();
+    assert!(
+        error.contains("`file.txt`") && error.contains("no space left"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn stored_input_files_are_downloaded_from_the_api() {
+    let harness = Harness::start(Options::default()).await;
+    let url = "http://127.0.0.1:9/v1/files/f1/download?signature=x";
+    let stored = JobSpec {
+        input: Bytes::from(format!(r#"{{"file":"{url}"}}"#)),
+        files: vec!["/file".to_owned()],
+        ..spec("a")
+    };
+    harness.api.set_down(true);
+    let id = harness.add_spec(stored).await;
+    harness.api.set_down(false);
+    let run = harness.model.started().await;
+    let path = &run.work.files["/file"];
+    assert_eq!(path.file_name().unwrap(), "caf\u{e9}_1.txt");
+    assert_eq!(std::fs::read_to_string(path).unwrap(), "for lease-a");
+    run.succeed("1");
+    harness.wait_for_messages((0, 0)).await;
+    assert!(harness.api.end(&id).unwrap().completion.error.is_none());
+}
+
+#[tokio::test]
+async fn a_file_that_the_api_does_not_have_is_downloaded_from_its_url() {
+    let harness = Harness::start(Options::default()).await;
+    let unknown = JobSpec {
+        input: Bytes::from_static(br#"{"file":"http://127.0.0.1:9/v1/files/f2"}"#),
+        files: vec!["/file".to_owned()],
+        ..spec("a")
+    };
+    let id = harness.add_spec(unknown).await;
+    harness.wait_for_messages((0, 0)).await;
+    let error = harness.api.end(&id).unwrap().completion.error.unwrap();
+    assert!(error.contains("not a public address"), "{error}");
 }

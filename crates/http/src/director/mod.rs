@@ -1,8 +1,9 @@
-//! The API of directors: `POST` requests with the JSON of `tidegate_core::director_api`.
+//! The API of directors: `POST` requests with the JSON of `tidegate_core::director_api`, and files.
 //!
 //! Every request needs the token of the directors. The access layer lets these paths pass, because this
 //! token is not the token of an account.
 
+mod files;
 mod reply;
 
 use std::future::Future;
@@ -16,7 +17,7 @@ use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, post};
+use axum::routing::{any, post, put};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_core::director_api::paths;
@@ -42,12 +43,15 @@ pub struct Config {
     pub max_body: usize,
     /// How long a director may pause while it sends a body.
     pub body_timeout: Duration,
+    /// The largest output file, in bytes.
+    pub max_file: u64,
 }
 
 #[derive(Clone)]
 struct Calls {
     calls: Arc<DirectorCalls>,
     limit: BodyLimit,
+    max_file: u64,
 }
 
 /// The routes.
@@ -61,9 +65,17 @@ pub fn routes(calls: Arc<DirectorCalls>, config: Config) -> Router {
         .route(paths::FINISH, post(finish))
         .route(paths::EVENTS, post(publish))
         .route(paths::UPDATES, post(update))
+        .route(
+            &format!("{}/{{token}}/{{name}}", paths::FILES),
+            put(files::upload).get(files::download),
+        )
         .route("/director/{*rest}", any(reply::no_such_path))
         .layer(middleware::from_fn_with_state(config.token, check_token))
-        .with_state(Calls { calls, limit })
+        .with_state(Calls {
+            calls,
+            limit,
+            max_file: config.max_file,
+        })
 }
 
 async fn heartbeat(State(state): State<Calls>, headers: HeaderMap, body: Body) -> Response {

@@ -3,9 +3,10 @@
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use tidegate_core::blobs::BlobError;
 use tidegate_core::director_api::{CallErrorBody, CallErrorCode};
 use tidegate_core::store::StoreError;
-use tidegate_service::CallError;
+use tidegate_service::{CallError, FileStoreError};
 
 use crate::shared::body_limit::BodyError;
 use crate::shared::response::json;
@@ -38,8 +39,12 @@ pub(super) enum CallRefusal {
     Unreadable(serde_json::Error),
     #[error("the reply cannot be written: {0}")]
     Unwritable(serde_json::Error),
+    #[error("the file was not received to its end: {0}")]
+    Interrupted(axum::Error),
+    #[error("the address of the file cannot be written")]
+    UnwritableAddress,
     #[error(transparent)]
-    Call(CallError),
+    Call(#[from] CallError),
 }
 
 impl IntoResponse for CallRefusal {
@@ -55,13 +60,25 @@ impl IntoResponse for CallRefusal {
             Self::NoSuchPath(_) => StatusCode::NOT_FOUND,
             Self::Body(error) => error.status(),
             Self::Unreadable(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Unwritable(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Unwritable(_) | Self::UnwritableAddress => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Interrupted(_) => StatusCode::BAD_REQUEST,
             Self::Call(CallError::InvalidToken) => StatusCode::FORBIDDEN,
             // A retry cannot succeed.
             Self::Call(CallError::Store(StoreError::Invalid(_))) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
             Self::Call(CallError::Store(_) | CallError::Live(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Call(CallError::NoFileStore | CallError::UnknownFile) => StatusCode::NOT_FOUND,
+            Self::Call(CallError::File(error)) => match error {
+                FileStoreError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+                FileStoreError::NoSpace | FileStoreError::Quota { .. } => {
+                    StatusCode::INSUFFICIENT_STORAGE
+                }
+                FileStoreError::Blob(BlobError::Missing) => StatusCode::NOT_FOUND,
+                FileStoreError::Io(_) | FileStoreError::Blob(_) | FileStoreError::Store(_) => {
+                    StatusCode::SERVICE_UNAVAILABLE
+                }
+            },
         };
         let detail = self.to_string();
         let body = serde_json::to_vec(&CallErrorBody { detail, code });

@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use tidegate_core::blobs::{BlobError, BlobReader};
-use tidegate_service::{FileStore, StoredFile};
+use tidegate_service::{FileStore, PublishedFile};
 
 use super::file_links::{FileLinks, OutputJob};
 use super::origin::Origin;
@@ -70,7 +70,7 @@ impl FileLinks {
 enum BodyPiece {
     Text(Bytes),
     /// The content of a file in base64.
-    File(Arc<StoredFile>),
+    File(PublishedFile),
 }
 
 impl BodyPiece {
@@ -117,7 +117,7 @@ impl PiecewiseBody {
                 None => return Ok(None),
                 Some(BodyPiece::Text(text)) => return Ok(Some(text)),
                 Some(BodyPiece::File(file)) => {
-                    let blob = self.file_store.read(&file, 0..file.size).await?;
+                    let blob = self.file_store.read(&file.sha256, 0..file.size).await?;
                     self.reading = Some(Base64Reader::new(blob));
                 }
             }
@@ -161,7 +161,7 @@ impl Base64Reader {
 }
 
 /// The media type of a file, if it can be part of a data URI.
-fn content_type(file: &StoredFile) -> &str {
+fn content_type(file: &PublishedFile) -> &str {
     let is_plain = file
         .content_type
         .bytes()

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use futures_util::stream;
 use tidegate_core::blobs::{BlobError, BlobReader};
-use tidegate_service::StoredFile;
+use tidegate_core::file_index::StoredFile;
 
 use super::AppState;
 use super::range::RequestedRange;
@@ -29,6 +29,7 @@ pub(super) async fn download(
     let links = state.files()?;
     let file = links
         .open(&id, &query.unwrap_or_default())
+        .await?
         .ok_or(ApiError::Unknown("file"))?;
     let tag = format!("\"{}\"", file.md5);
     let requested = RequestedRange::read(&headers, file.size, &tag);
@@ -42,7 +43,7 @@ pub(super) async fn download(
     let body = if method == Method::HEAD || length == 0 {
         Body::empty()
     } else {
-        match links.file_store.read(&file, range.clone()).await {
+        match links.file_store.read(&file.sha256, range.clone()).await {
             Ok(bytes) => body_of(bytes),
             // The file was removed after it was looked up.
             Err(BlobError::Missing) => return Err(ApiError::Unknown("file")),

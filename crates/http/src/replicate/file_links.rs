@@ -9,8 +9,10 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use jiff::Timestamp;
 use ring::hmac;
+use tidegate_core::file_index::StoredFile;
+use tidegate_core::store::StoreError;
 use tidegate_core::{Account, JobId};
-use tidegate_service::{FileStore, Snapshot, StoredFile};
+use tidegate_service::{FileStore, LinkedMessage, MessageLinks, PublishedFile, Snapshot};
 use url::form_urlencoded;
 
 use super::origin::Origin;
@@ -68,7 +70,7 @@ impl FileLinks {
     pub(super) fn output_url(
         &self,
         job: &OutputJob<'_>,
-        file: &StoredFile,
+        file: &PublishedFile,
         origin: &Origin,
     ) -> String {
         let expires_at = match job.completed_at {
@@ -92,9 +94,30 @@ impl FileLinks {
 
     /// The file of a URL; `None` if the signature is wrong, the URL has expired or the file does
     /// not exist.
-    pub(super) fn open(&self, id: &str, query: &str) -> Option<Arc<StoredFile>> {
-        self.file_store
-            .find(&verified_owner(&self.key, id, query, Timestamp::now())?, id)
+    pub(super) async fn open(
+        &self,
+        id: &str,
+        query: &str,
+    ) -> Result<Option<Arc<StoredFile>>, StoreError> {
+        match verified_owner(&self.key, id, query, Timestamp::now()) {
+            Some(owner) => self.file_store.find(&owner, id).await,
+            None => Ok(None),
+        }
+    }
+}
+
+impl MessageLinks for FileLinks {
+    fn with_urls(&self, message: LinkedMessage<'_>, body: &Bytes) -> Bytes {
+        // The server stored the origin itself.
+        let Some(origin) = message.hook.origin.as_deref().and_then(Origin::parse) else {
+            return body.clone();
+        };
+        let job = OutputJob {
+            account: &message.job.account,
+            id: &message.job.id,
+            completed_at: message.completed_at,
+        };
+        self.output_with_urls(&job, body, &origin)
     }
 }
 

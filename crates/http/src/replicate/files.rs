@@ -10,7 +10,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use multer::{Field, Multipart};
 use serde_json::value::RawValue;
-use tidegate_service::{FileMetadata, FileStore, FileStoreError, FileWriter, StoredFile};
+use tidegate_core::file_index::StoredFile;
+use tidegate_service::{FileMetadata, FileStore, FileStoreError, FileWriter};
 
 use super::AppState;
 use super::file_links::FileLinks;
@@ -57,7 +58,10 @@ pub(super) async fn create(
     if at_least > limit.max_file {
         return Err(limit.too_large());
     }
-    links.file_store.check_quota(&caller.account, at_least)?;
+    links
+        .file_store
+        .check_quota(&caller.account, at_least)
+        .await?;
     let form = UploadForm::read(&links.file_store, &headers, body, limit).await?;
     let content = form
         .content
@@ -96,7 +100,7 @@ pub(super) async fn list(
         at: file.created_at,
         name: file.id.clone(),
     };
-    let files = links.file_store.list_uploads(&caller.account);
+    let files = links.file_store.list_uploads(&caller.account).await?;
     let page = page(
         files,
         sort_key,
@@ -119,6 +123,7 @@ pub(super) async fn show(
     let file = links
         .file_store
         .find_upload(&caller.account, &id)
+        .await?
         .ok_or(ApiError::Unknown("file"))?;
     Ok(reply::ok(&render(&file, &caller, links, &origin)))
 }

@@ -35,7 +35,10 @@ pub(super) async fn create(
     if let Some(links) = &state.config.files {
         // The size of the weights is unknown until the end. An account without any quota left
         // cannot train.
-        links.file_store.check_quota(&request.caller.account, 1)?;
+        links
+            .file_store
+            .check_quota(&request.caller.account, 1)
+            .await?;
     }
     let destination = Some(destination.to_owned());
     state

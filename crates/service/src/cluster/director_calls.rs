@@ -18,8 +18,10 @@ use tidegate_core::record::{JobRecord, JobSpec, Target};
 use tidegate_core::store::{FinishOutcome, StoreError};
 use tidegate_core::{JobKind, Status, planted};
 
+use super::director_files::DirectorFiles;
 use super::{Cluster, ModelCatalog, queue_of};
 use crate::config::OnLost;
+use crate::files::store::FileStoreError;
 use crate::models::ModelRegistry;
 use crate::snapshot::TerminalState;
 
@@ -39,6 +41,15 @@ pub enum CallError {
     /// The live events failed; the call can be repeated.
     #[error(transparent)]
     Live(#[from] LiveError),
+    /// This process stores no files.
+    #[error("this API process stores no files; start it with `--data-dir` or `--files-store`")]
+    NoFileStore,
+    /// There is no such file of the account of the job.
+    #[error("there is no such file")]
+    UnknownFile,
+    /// The file could not be stored or read.
+    #[error(transparent)]
+    File(#[from] FileStoreError),
 }
 
 /// Answers the calls of directors.
@@ -47,6 +58,7 @@ pub struct DirectorCalls {
     catalog: Arc<ModelCatalog>,
     cluster: Cluster,
     stream_urls: Option<StreamUrls>,
+    pub(super) files: Option<DirectorFiles>,
 }
 
 /// Signs the URL of the output stream in the webhooks of a job.
@@ -60,6 +72,7 @@ impl DirectorCalls {
             catalog,
             cluster,
             stream_urls: None,
+            files: None,
         }
     }
 
@@ -223,6 +236,9 @@ impl DirectorCalls {
             fence: finish.fence,
         };
         self.check(&token, &lease)?;
+        if let Some(message) = &mut finish.message {
+            self.add_urls(&lease.job, message, Some(finish.completion.completed_at));
+        }
         let lookup = self.models.lookup();
         let outbox = lookup.model.senders.outbox.as_ref();
         if let Some((message, outbox)) = finish.message.as_mut().zip(outbox) {
@@ -307,6 +323,7 @@ impl DirectorCalls {
         message.account.clone_from(&lease.job.account);
         message.job.clone_from(&lease.job.id);
         message.claim = None;
+        self.add_urls(&lease.job, &mut message, None);
         let is_current = self.cluster.leases.put_interim(&lease, message).await?;
         if let Some(outbox) = &self.models.lookup().model.senders.outbox {
             outbox.poll_soon();
@@ -314,7 +331,7 @@ impl DirectorCalls {
         Ok(UpdateReply { is_current })
     }
 
-    fn verified(&self, token: &LeaseToken) -> Result<HeldLease, CallError> {
+    pub(super) fn verified(&self, token: &LeaseToken) -> Result<HeldLease, CallError> {
         self.cluster
             .tokens
             .verify(token)

@@ -7,6 +7,7 @@
 mod accept;
 pub(crate) mod cancel;
 mod director_calls;
+mod director_files;
 mod followed_jobs;
 pub(crate) mod followers;
 mod lease_tokens;
@@ -26,6 +27,7 @@ use tidegate_core::queue::QueueName;
 use tidegate_core::record::Target;
 
 pub use director_calls::{CallError, DirectorCalls, StreamUrls};
+pub use director_files::{LinkedMessage, MessageLinks};
 pub use lease_tokens::LeaseTokens;
 pub use model_catalog::ModelCatalog;
 pub use queued_marks::QueuedMarks;

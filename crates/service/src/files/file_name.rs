@@ -6,7 +6,7 @@ use tidegate_net::Url;
 const MAX_LEN: usize = 200;
 
 /// The name for a file downloaded from `url`.
-pub(crate) fn from_url(url: &Url) -> String {
+pub fn from_url(url: &Url) -> String {
     let last = url
         .path_segments()
         .and_then(|mut segments| segments.next_back())

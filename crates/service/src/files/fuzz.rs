@@ -6,12 +6,12 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use data_url::DataUrl;
 use serde_json::value::RawValue;
-use tidegate_core::{Account, OutputFile, OutputFileKind};
+use tidegate_core::{OutputFile, OutputFileKind};
 use tidegate_fuzzing::parts;
 use tidegate_net::{Client, Config, Url};
 
 use super::output_files::splice;
-use super::{Files, file_name as names};
+use super::{Files, StoredInputs, file_name as names};
 
 /// The file name for any URL or media type is a single normal path component.
 pub fn file_name(input: &[u8]) {
@@ -55,7 +55,7 @@ pub(crate) static FILES: LazyLock<Files> = LazyLock::new(|| Files {
 pub fn data_uri(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     for text in [&*text, &format!("data:{text}")] {
-        match FILES.check(&Account::ANONYMOUS, text) {
+        match FILES.check(&StoredInputs::default(), text) {
             Err(reason) => assert!(!reason.is_empty()),
             Ok(bytes) => match DataUrl::process(text) {
                 Ok(data) => {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use data_url::DataUrl;
 use data_url::forgiving_base64::DecodeError;
@@ -12,12 +11,20 @@ use tidegate_core::{Account, chain};
 use tidegate_net::Url;
 use tokio::io::AsyncWriteExt;
 
-use super::{Files, file_name};
-use crate::files::store::{FileStore, FileStoreError, StoredFile};
+use super::{Files, InputDownloadError, InputDownloads, StoredInputs, file_name};
+use crate::files::store::{FileStoreError, file_id_in};
 use crate::run_blocking::run_blocking_if_large;
 
 /// The number of files of one job that are fetched concurrently.
 const MAX_CONCURRENT_FETCHES: usize = 8;
+
+/// The job whose input it is.
+#[derive(Clone, Copy)]
+pub(crate) struct InputOwner<'a> {
+    pub(crate) account: &'a Account,
+    /// Provides stored files in place of the file store.
+    pub(crate) downloads: Option<&'a dyn InputDownloads>,
+}
 
 /// Why a file of the input could not be fetched.
 #[derive(Debug, thiserror::Error)]
@@ -31,17 +38,18 @@ pub(crate) enum FetchError {
 }
 
 impl Files {
-    /// Checks that the account can use the file that `text` names. Returns its size if it is known
-    /// already: of a data URI or a stored file. For other URLs it is 0 until the file is fetched.
-    pub(crate) fn check(&self, account: &Account, text: &str) -> Result<u64, String> {
+    /// Checks that the account can use the file that `text` names. `stored` are the stored files of the
+    /// account. Returns its size if it is known already: of a data URI or a stored file. For other URLs it
+    /// is 0 until the file is fetched.
+    pub(crate) fn check(&self, stored: &StoredInputs, text: &str) -> Result<u64, String> {
         match scheme_of(text).as_deref() {
             Some("data") => self.check_data_uri(text),
-            Some("http" | "https") => match self.stored_file(account, text) {
-                Some((_, file)) if file.size > self.net.max_file() => Err(format!(
+            Some("http" | "https") => match stored.find(text) {
+                Some(file) if file.size > self.net.max_file() => Err(format!(
                     "the file is larger than the {} bytes of `--max-file`",
                     self.net.max_file()
                 )),
-                Some((_, file)) => Ok(file.size),
+                Some(file) => Ok(file.size),
                 None => match self.net.check(text) {
                     Ok(_) => Ok(0),
                     Err(error) => Err(format!("cannot use the URL: {error}")),
@@ -51,15 +59,6 @@ impl Files {
                 to send a local file, use `tidegate predict … -i name=@file`"
                 .to_owned()),
         }
-    }
-
-    /// The stored file, if `text` is the URL of a file of this account.
-    fn stored_file(&self, account: &Account, text: &str) -> Option<(&FileStore, Arc<StoredFile>)> {
-        let file_store = self.file_store.as_deref()?;
-        Some((
-            file_store,
-            file_store.find_by_url(account, &Url::parse(text).ok()?)?,
-        ))
     }
 
     /// Decodes a data URI to count its bytes, without storing them.
@@ -85,7 +84,7 @@ impl Files {
     /// Fetches every address into `folder`; returns the local paths by JSON pointer.
     pub(crate) async fn fetch(
         &self,
-        account: &Account,
+        job: InputOwner<'_>,
         addresses: Vec<(String, String)>,
         folder: &Path,
     ) -> Result<BTreeMap<String, PathBuf>, FetchError> {
@@ -93,7 +92,7 @@ impl Files {
         for (i, (pointer, address)) in addresses.into_iter().enumerate() {
             let folder = folder.join(format!("input-{i}"));
             let fetch = async move {
-                let path = self.fetch_one(account, &pointer, &address, folder).await?;
+                let path = self.fetch_one(job, &pointer, &address, folder).await?;
                 Ok((pointer, path))
             };
             fetches.push(fetch.boxed());
@@ -106,7 +105,7 @@ impl Files {
 
     async fn fetch_one(
         &self,
-        account: &Account,
+        job: InputOwner<'_>,
         pointer: &str,
         address: &str,
         folder: PathBuf,
@@ -140,15 +139,11 @@ impl Files {
             write_private(&path, &body).await.map_err(unwritable)?;
             return Ok(path);
         }
-        if let Some((file_store, file)) = self.stored_file(account, address) {
-            let path = folder.join(file_name::from_text(&file.name));
-            // Copied, not linked: the model may write to its inputs, and its user becomes their
-            // owner.
-            return match file_store.copy(&file, &path).await {
-                Ok(()) => Ok(path),
-                Err(FileStoreError::NoSpace) => Err(FetchError::DiskFull { pointer }),
-                Err(error) => Err(unusable(error.client_message())),
-            };
+        match self.fetch_stored(job, address, &folder).await {
+            Ok(Some(path)) => return Ok(path),
+            Ok(None) => {}
+            Err(InputDownloadError::DiskFull) => return Err(FetchError::DiskFull { pointer }),
+            Err(InputDownloadError::Failed(reason)) => return Err(unusable(reason)),
         }
         let url = self
             .net
@@ -160,6 +155,39 @@ impl Files {
             Err(error) if error.is_disk_full() => Err(FetchError::DiskFull { pointer }),
             Err(error) => Err(unusable(chain(&error).to_string())),
         }
+    }
+}
+
+impl Files {
+    /// The copy of a stored file, if the address is that of a stored file of the account. It is copied, not
+    /// linked: the model may write to its inputs, and its user becomes their owner.
+    async fn fetch_stored(
+        &self,
+        job: InputOwner<'_>,
+        address: &str,
+        folder: &Path,
+    ) -> Result<Option<PathBuf>, InputDownloadError> {
+        let failed = |error: FileStoreError| match error {
+            FileStoreError::NoSpace => InputDownloadError::DiskFull,
+            error => InputDownloadError::Failed(error.client_message()),
+        };
+        let url = Url::parse(address).ok();
+        let Some(id) = url.as_ref().and_then(file_id_in) else {
+            return Ok(None);
+        };
+        if let Some(downloads) = job.downloads {
+            return downloads.download(id, folder).await;
+        }
+        let Some(file_store) = self.file_store.as_deref() else {
+            return Ok(None);
+        };
+        let found = file_store.find(job.account, id).await;
+        let Some(file) = found.map_err(|error| failed(error.into()))? else {
+            return Ok(None);
+        };
+        let path = folder.join(file_name::from_text(&file.name));
+        file_store.copy(&file, &path).await.map_err(failed)?;
+        Ok(Some(path))
     }
 }
 
@@ -190,6 +218,8 @@ async fn write_private(path: &Path, body: &[u8]) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use tidegate_net::{Client, Config};
 
     use super::*;
@@ -216,7 +246,7 @@ mod tests {
             ("DATA:;base64,", 0),
         ] {
             assert_eq!(
-                files().check(&Account::ANONYMOUS, text),
+                files().check(&StoredInputs::default(), text),
                 Ok(bytes),
                 "{text}"
             );
@@ -241,7 +271,7 @@ mod tests {
             ("data:,12345678901", "--max-file"),
             ("data:;base64,MTIzNDU2Nzg5MDE=", "--max-file"),
         ] {
-            let error = files().check(&Account::ANONYMOUS, text).unwrap_err();
+            let error = files().check(&StoredInputs::default(), text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }
     }

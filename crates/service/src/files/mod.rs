@@ -5,19 +5,24 @@ mod disk_space;
 pub(crate) mod file_name;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
+mod input_downloads;
 mod input_files;
 mod output_files;
 mod output_uploads;
 pub(crate) mod store;
+mod stored_inputs;
 
 use std::sync::Arc;
 
 pub use disk_space::free_space;
-pub use file_name::from_mime as file_name_for_mime;
+pub use file_name::{from_mime as file_name_for_mime, from_url as file_name_of_url};
+pub use input_downloads::{InputDownloadError, InputDownloads};
 pub use output_files::MAX_INLINE as MAX_INLINE_FILE;
 pub use output_uploads::{OutputUpload, OutputUploads};
 
+pub(crate) use input_files::InputOwner;
 pub(crate) use output_files::OutputOwner;
+pub(crate) use stored_inputs::StoredInputs;
 
 use tidegate_net::{Client, Url};
 

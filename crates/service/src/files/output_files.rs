@@ -10,7 +10,6 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use rustix::fs::OFlags;
-use serde_json::value::RawValue;
 use tidegate_core::policy::OutputFilePolicy;
 use tidegate_core::{Account, JobId, OutputFile, OutputFileKind, OutputValue, chain};
 use tidegate_net::Url;
@@ -18,7 +17,7 @@ use tidegate_net::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use tokio::io::AsyncReadExt;
 
 use super::{Files, OutputUpload, OutputUploads};
-use crate::files::store::{FileMetadata, FileStore, FileStoreError, placeholder_for};
+use crate::files::store::{FileMetadata, FileStore, FileStoreError};
 use crate::run_blocking::run_blocking_if_large;
 
 /// The number of files of one output that are published concurrently.
@@ -159,16 +158,12 @@ impl Files {
                 count => writer.write(&piece[..count]).await.map_err(store_refusal)?,
             }
         }
-        let metadata = FileMetadata {
-            name: file_name(file),
-            content_type: mime.to_owned(),
-            metadata: RawValue::from_string("{}".to_owned()).expect("`{}` is JSON"),
-        };
+        let metadata = FileMetadata::of_output(file_name(file), mime.to_owned());
         let stored = file_store
             .store_output(job.account, job.id, writer, metadata)
             .await
             .map_err(store_refusal)?;
-        Ok(placeholder_for(&stored))
+        Ok(file_store.placeholder_for(job.account, job.id, &stored))
     }
 
     fn check_size(&self, file: &OutputFile, opened: &OpenedFile) -> Result<(), String> {

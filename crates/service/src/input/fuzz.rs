@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tidegate_core::Account;
 
 use super::InputValidator;
+use crate::files::StoredInputs;
 use crate::files::fuzz::FILES;
 
 static VALIDATOR: LazyLock<InputValidator> = LazyLock::new(|| {
@@ -27,8 +27,11 @@ static VALIDATOR: LazyLock<InputValidator> = LazyLock::new(|| {
 /// A valid input reaches the model unchanged, without unknown fields, and contains every file that
 /// was found. An invalid input is refused with messages of limited length.
 pub fn input(input: &[u8]) {
-    let checked = match VALIDATOR.check(&Bytes::copy_from_slice(input), &FILES, &Account::ANONYMOUS)
-    {
+    let checked = match VALIDATOR.check(
+        &Bytes::copy_from_slice(input),
+        &FILES,
+        &StoredInputs::default(),
+    ) {
         Ok(checked) => checked,
         Err(errors) => {
             assert!(!errors.is_empty(), "refused without a reason");

@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::{Map, Value};
-use tidegate_core::Account;
 use tidegate_core::refusal::{FieldError, Rule};
 
 use super::tree;
 use super::unknown_names::input_warnings;
-use crate::files::Files;
+use crate::files::{Files, StoredInputs};
 
 /// For a larger input only the first error is reported: a list of a million invalid items has a
 /// million errors.
@@ -140,13 +139,13 @@ impl InputValidator {
         &self,
         raw: &Bytes,
         files: &Files,
-        account: &Account,
+        stored: &StoredInputs,
     ) -> Result<CheckedInput, Vec<FieldError>> {
         let Some(compiled) = &self.compiled else {
             return Ok(CheckedInput::unchanged(raw));
         };
         let value = tree::read(raw).map_err(|error| vec![root_error(error.to_string())])?;
-        compiled.check(raw, value, files, account)
+        compiled.check(raw, value, files, stored)
     }
 }
 
@@ -162,7 +161,7 @@ impl CompiledSchema {
         raw: &Bytes,
         value: Value,
         files: &Files,
-        account: &Account,
+        stored: &StoredInputs,
     ) -> Result<CheckedInput, Vec<FieldError>> {
         let (mut changed, mut warnings) = (false, Vec::new());
         let value = match value {
@@ -208,7 +207,7 @@ impl CompiledSchema {
                 changed = true;
             }
         }
-        let (found, file_bytes) = self.files(&object, files, account)?;
+        let (found, file_bytes) = self.files(&object, files, stored)?;
         let secrets = self.secrets(&object);
         let json = if changed {
             serde_json::to_vec(&object)
@@ -231,7 +230,7 @@ impl CompiledSchema {
         &self,
         input: &Map<String, Value>,
         files: &Files,
-        account: &Account,
+        stored: &StoredInputs,
     ) -> Result<(Addresses, u64), Vec<FieldError>> {
         let mut found = Vec::new();
         if !self.takes_files {
@@ -263,7 +262,7 @@ impl CompiledSchema {
         }
         let (mut bytes, mut errors) = (0, Vec::new());
         for (pointer, text) in &found {
-            match files.check(account, text) {
+            match files.check(stored, text) {
                 Ok(more) => bytes += more,
                 Err(message) => errors.push(FieldError {
                     field: pointer[1..].to_owned(),
@@ -437,7 +436,11 @@ mod tests {
             owner: None,
             file_store: None,
         };
-        match check.check(&Bytes::from(input.to_string()), &files, &Account::ANONYMOUS) {
+        match check.check(
+            &Bytes::from(input.to_string()),
+            &files,
+            &StoredInputs::default(),
+        ) {
             Ok(checked) => Ok(
                 json!({"json": serde_json::from_slice::<Value>(&checked.json).unwrap(), "files": checked.files, "warnings": checked.warnings}),
             ),
@@ -551,7 +554,7 @@ mod tests {
             let check = InputValidator::compile(&schema, &json!({}), &[]).unwrap();
             assert_eq!(
                 check
-                    .check(&Bytes::from(raw), &files, &Account::ANONYMOUS)
+                    .check(&Bytes::from(raw), &files, &StoredInputs::default())
                     .unwrap()
                     .json,
                 raw

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::finish::RunOutcome;
 use super::recorder::JobRecorder;
 use super::tracker::Tracker;
-use crate::files::OutputUploads;
+use crate::files::{InputDownloads, OutputUploads};
 use crate::job::Job;
 use crate::job_service::JobService;
 use crate::submit::PreparedJob;
@@ -42,6 +42,8 @@ pub struct LeasedRun {
     pub interim: Arc<dyn InterimMessages>,
     /// Takes the output files that belong in the file store.
     pub uploads: Option<Arc<dyn OutputUploads>>,
+    /// Provides the input files that are in the file store.
+    pub downloads: Option<Arc<dyn InputDownloads>>,
     /// When it is cancelled, the job is stopped and left: its lease is lost, or another process will run
     /// it. A job whose end is decided is not left any more.
     pub abandon: CancellationToken,
@@ -51,6 +53,7 @@ pub struct LeasedRun {
 pub(crate) struct LeasedParts {
     pub(crate) abandon: CancellationToken,
     pub(crate) uploads: Option<Arc<dyn OutputUploads>>,
+    pub(crate) downloads: Option<Arc<dyn InputDownloads>>,
 }
 
 impl JobService {
@@ -66,6 +69,7 @@ impl JobService {
             records,
             interim,
             uploads,
+            downloads,
             abandon,
         } = run;
         let job = Arc::new(self.job_of_spec(&spec));
@@ -90,7 +94,11 @@ impl JobService {
         let tracker = Tracker {
             recorder: Some(Box::new(recorder)),
             webhook: sender,
-            leased: Some(LeasedParts { abandon, uploads }),
+            leased: Some(LeasedParts {
+                abandon,
+                uploads,
+                downloads,
+            }),
             ..self.tracker(prepared, None, None)
         };
         // Closing the service waits for the job.

@@ -22,7 +22,7 @@ use super::finish::{EndedJob, RunOutcome, TerminalWebhook};
 use super::leased::LeasedParts;
 use super::recorder::{JobRecorder, LeaseDecision, OnStoreError};
 use super::started::{StartedRun, TrackerResult, abandon, next_event};
-use crate::files::OutputOwner;
+use crate::files::{InputOwner, OutputOwner};
 use crate::input::{JsonType, OutputTypes};
 use crate::job::{Job, JobTimes, now};
 use crate::job_service::JobService;
@@ -220,10 +220,17 @@ impl Tracker {
             self.scratch_used = true;
             let urls = std::mem::take(&mut self.input_files);
             let files = &self.service.shared().deps.files;
+            let owner = InputOwner {
+                account: self.job.account(),
+                downloads: self
+                    .leased
+                    .as_ref()
+                    .and_then(|leased| leased.downloads.as_deref()),
+            };
             let fetched = tokio::select! {
                 biased;
                 stop = &mut stopped => return TrackerResult::Ended(stop.terminal()),
-                fetched = files.fetch(self.job.account(), urls, &self.work.scratch) => fetched,
+                fetched = files.fetch(owner, urls, &self.work.scratch) => fetched,
             };
             match fetched {
                 Ok(files) => self.work.files = files,

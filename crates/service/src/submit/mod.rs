@@ -18,6 +18,7 @@ use tidegate_core::{Refusal, Work, chain};
 use tokio::sync::oneshot;
 
 use crate::audit;
+use crate::files::StoredInputs;
 use crate::job_service::JobService;
 use crate::run::deadlines::Deadlines;
 use crate::run::recorder::{Caller, JobRecorder};
@@ -62,7 +63,8 @@ impl JobService {
             Some(_) | None => {
                 // Closing waits for this call until the job has a task of its own.
                 let _counted = self.model.tasks.token();
-                match self.prepare(submission)? {
+                let stored = self.stored_inputs(&submission).await?;
+                match self.prepare(submission, &stored)? {
                     Preparation::Existing(submitted) => Ok(submitted),
                     Preparation::New(prepared, placement) => {
                         Ok(self.accept(prepared, placement, None).await)
@@ -72,12 +74,20 @@ impl JobService {
         }
     }
 
+    /// The stored files that the input names.
+    async fn stored_inputs(&self, submission: &Submission) -> Result<StoredInputs, Refusal> {
+        let files = &self.shared().deps.files;
+        let found = files.stored_inputs(&submission.account, &submission.input);
+        found.await.map_err(store_refusal)
+    }
+
     async fn submit_recorded(
         &self,
         store: Arc<dyn Store>,
         submission: Submission,
     ) -> Result<Submitted, Refusal> {
         let _counted = self.model.tasks.token();
+        let stored = self.stored_inputs(&submission).await?;
         if let Some(id) = submission
             .id
             .as_ref()
@@ -93,10 +103,10 @@ impl JobService {
                 .map_err(store_refusal)?
         {
             let existing = self.job_of_record(record).await;
-            return self.replay(existing, &submission);
+            return self.replay(existing, &submission, &stored);
         }
         let (on_duplicate, has_id) = (submission.on_duplicate, submission.id.is_some());
-        let (prepared, placement) = match self.prepare(submission)? {
+        let (prepared, placement) = match self.prepare(submission, &stored)? {
             Preparation::Existing(submitted) => return Ok(submitted),
             Preparation::New(prepared, placement) => (prepared, placement),
         };

@@ -13,6 +13,7 @@ use tidegate_core::refusal::WaitingLimit;
 use tidegate_core::{JobId, JobKind, Refusal};
 
 use super::{OnDuplicateId, ResponseMode, Submission, Submitted};
+use crate::files::StoredInputs;
 use crate::input::{CheckedInput, ModelSchema};
 use crate::job::{Job, NewJob, now};
 use crate::job_service::{JobService, PerModel};
@@ -51,7 +52,11 @@ pub(crate) struct PreparedJob {
 }
 
 impl JobService {
-    pub(super) fn prepare(&self, submission: Submission) -> Result<Preparation, Refusal> {
+    pub(super) fn prepare(
+        &self,
+        submission: Submission,
+        stored: &StoredInputs,
+    ) -> Result<Preparation, Refusal> {
         let registry = &self.shared().registry;
         if let Some(existing) = submission
             .id
@@ -60,12 +65,12 @@ impl JobService {
             .and_then(|id| registry.get(&submission.account, id))
         {
             return self
-                .replay(existing, &submission)
+                .replay(existing, &submission, stored)
                 .map(Preparation::Existing);
         }
         self.refuse_waiting_id(&submission)?;
         let schema = self.schema_for(&submission)?;
-        let checked = self.check(schema.as_deref(), &submission)?;
+        let checked = self.check(schema.as_deref(), &submission, stored)?;
         if self.shared().closing.is_cancelled() {
             return Err(Refusal::Closing);
         }
@@ -234,11 +239,12 @@ impl JobService {
         &self,
         existing: Arc<Job>,
         submission: &Submission,
+        stored: &StoredInputs,
     ) -> Result<Submitted, Refusal> {
         if !existing.status().is_terminal() {
             return Ok(Submitted::Running(existing));
         }
-        let checked = self.check(self.schema().as_deref(), submission)?;
+        let checked = self.check(self.schema().as_deref(), submission, stored)?;
         replay_existing(existing, &checked.json)
     }
 
@@ -246,6 +252,7 @@ impl JobService {
         &self,
         schema: Option<&ModelSchema>,
         submission: &Submission,
+        stored: &StoredInputs,
     ) -> Result<CheckedInput, Refusal> {
         // Before the model is loaded nothing can be validated; the job is refused as not ready.
         let Some(schema) = schema else {
@@ -257,7 +264,7 @@ impl JobService {
         });
         let files = &self.shared().deps.files;
         run_blocking_if_large(submission.input.len(), || {
-            validator.check(&submission.input, files, &submission.account)
+            validator.check(&submission.input, files, stored)
         })
         .map_err(Refusal::InvalidInput)
     }

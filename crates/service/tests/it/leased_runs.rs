@@ -110,6 +110,7 @@ fn leased(elsewhere: &Arc<Elsewhere>, admitted: Admitted) -> LeasedRun {
         records: Arc::clone(elsewhere) as _,
         interim: Arc::clone(elsewhere) as _,
         uploads: None,
+        downloads: None,
         abandon: CancellationToken::new(),
     }
 }

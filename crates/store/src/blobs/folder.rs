@@ -1,10 +1,11 @@
 //! Blobs in a folder, one file each. `put` renames the file, so it must be on the same file system.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Metadata};
 use std::io::{self, ErrorKind, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -73,6 +74,43 @@ impl Blobs for FolderBlobs {
         }
         Ok(names)
     }
+
+    async fn names_older_than(&self, age: Duration) -> Result<Vec<String>, BlobError> {
+        let folder = self.0.clone();
+        let listed = tokio::task::spawn_blocking(move || {
+            let mut names = Vec::new();
+            for entry in std::fs::read_dir(folder)? {
+                let entry = entry?;
+                // It may be removed at the same time.
+                let is_old = entry.metadata().is_ok_and(|file| is_older_than(&file, age));
+                if is_old {
+                    names.extend(entry.file_name().into_string());
+                }
+            }
+            Ok(names)
+        });
+        listed
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error)))
+            .map_err(blob_error)
+    }
+
+    async fn remove_older_than(&self, name: &str, age: Duration) -> Result<(), BlobError> {
+        let path = self.0.join(name);
+        // The time is read again: the same content may have been put a moment ago.
+        match tokio::fs::metadata(&path).await {
+            Ok(file) if is_older_than(&file, age) => self.remove(name).await,
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(blob_error(error)),
+        }
+    }
+}
+
+/// Whether a file was written at least `age` ago. `put` moves a new file over an existing blob.
+fn is_older_than(file: &Metadata, age: Duration) -> bool {
+    file.modified()
+        .is_ok_and(|at| at.elapsed().is_ok_and(|since| since >= age))
 }
 
 struct FolderBlobReader(Take<tokio::fs::File>);

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path as LocalPath;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -14,7 +14,8 @@ use object_store::aws::AmazonS3Builder;
 use object_store::client::{HttpClient, HttpConnector};
 use object_store::path::Path;
 use object_store::{
-    ClientOptions, GetOptions, MultipartUpload, ObjectStore, ObjectStoreExt, RetryConfig,
+    ClientOptions, GetOptions, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
+    RetryConfig,
 };
 use tidegate_core::blobs::{BlobError, BlobReader, Blobs};
 use tokio::fs::File;
@@ -176,6 +177,30 @@ impl Blobs for S3Blobs {
         let names: Vec<Option<String>> = found.try_collect().await.map_err(list_error)?;
         Ok(names.into_iter().flatten().collect())
     }
+
+    async fn names_older_than(&self, age: Duration) -> Result<Vec<String>, BlobError> {
+        let found = self.store.list(Some(&self.root)).map_ok(|one| {
+            let name = one.location.filename().map(str::to_owned);
+            name.filter(|_| is_older_than(&one, age))
+        });
+        let names: Vec<Option<String>> = found.try_collect().await.map_err(list_error)?;
+        Ok(names.into_iter().flatten().collect())
+    }
+
+    async fn remove_older_than(&self, name: &str, age: Duration) -> Result<(), BlobError> {
+        // The time is read again: the same content may have been put a moment ago.
+        match self.store.head(&self.object_path(name)).await {
+            Ok(one) if is_older_than(&one, age) => self.remove(name).await,
+            Ok(_) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(blob_error(error)),
+        }
+    }
+}
+
+/// Whether an object was written at least `age` ago, by the clock of the service.
+fn is_older_than(object: &ObjectMeta, age: Duration) -> bool {
+    let written = SystemTime::from(object.last_modified);
+    written.elapsed().is_ok_and(|since| since >= age)
 }
 
 struct S3BlobReader(BoxStream<'static, object_store::Result<Bytes>>);

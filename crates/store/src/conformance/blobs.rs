@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::blobs::{BlobError, Blobs};
 
@@ -22,6 +23,7 @@ macro_rules! blobs_conformance {
             names_are_listed,
             large_blobs_are_complete,
             a_missing_file_cannot_be_put,
+            only_old_blobs_are_removed,
         );
     };
     (@cases $open:ident: $($case:ident,)*) => {
@@ -144,5 +146,19 @@ pub async fn large_blobs_are_complete(spool: PathBuf, blobs: Arc<dyn Blobs>) {
 /// A failed `put` creates nothing.
 pub async fn a_missing_file_cannot_be_put(spool: PathBuf, blobs: Arc<dyn Blobs>) {
     assert!(blobs.put("a1", &spool.join("nothing.part")).await.is_err());
+    assert!(names(&*blobs).await.is_empty());
+}
+
+/// A blob that was put again is new.
+pub async fn only_old_blobs_are_removed(spool: PathBuf, blobs: Arc<dyn Blobs>) {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    put(&*blobs, &spool, "a1", b"hello").await;
+    assert!(blobs.names_older_than(DAY).await.unwrap().is_empty());
+    blobs.remove_older_than("a1", DAY).await.unwrap();
+    assert_eq!(names(&*blobs).await, ["a1"]);
+    let old = blobs.names_older_than(Duration::ZERO).await.unwrap();
+    assert!(old.contains(&"a1".to_owned()), "{old:?}");
+    blobs.remove_older_than("a1", Duration::ZERO).await.unwrap();
+    blobs.remove_older_than("a1", Duration::ZERO).await.unwrap();
     assert!(names(&*blobs).await.is_empty());
 }

@@ -15,6 +15,8 @@ mod connection;
 mod documents;
 mod endpoint_owners;
 mod error;
+mod file_port;
+mod files;
 mod heartbeat;
 mod interim;
 mod jobs;

@@ -29,6 +29,10 @@ pub(super) const STEPS: &[Migration] = &[
         sql: include_str!("schema/2.sql"),
         usable_from: 1,
     },
+    Migration {
+        sql: include_str!("schema/3.sql"),
+        usable_from: 1,
+    },
 ];
 
 /// The layout of a database.

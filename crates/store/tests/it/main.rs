@@ -6,6 +6,7 @@ mod memory;
 mod postgres;
 mod postgres_durability;
 mod postgres_endpoints;
+mod postgres_files;
 mod postgres_open;
 mod previous_version;
 mod suite;

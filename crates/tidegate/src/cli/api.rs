@@ -8,7 +8,10 @@ use clap::{ArgAction, Args};
 use tidegate_core::rate_counter::Rate;
 use tidegate_net::Url;
 
-use super::{EndpointArgs, ListenArgs, OnLostArg, RedisArgs, UpkeepArgs, WebhookArgs, heading};
+use super::{
+    EndpointArgs, FileStoreArgs, ListenArgs, OnLostArg, RedisArgs, UpkeepArgs, WebhookArgs, heading,
+};
+use crate::data_dir::DataDir;
 use crate::{replicate_setup, units};
 
 /// Examples at the end of `api --help`.
@@ -16,6 +19,9 @@ const EXAMPLES: &str = "\
 Examples:
   # Serve the APIs of a cluster
   tidegate api --redis redis://redis:6379 --postgres postgres://tidegate@db/tidegate --token-file directors.token
+  # Store files as well, in a folder that all API processes share
+  tidegate api --redis redis://redis:6379 --postgres postgres://tidegate@db/tidegate --token-file directors.token \
+    --data-dir /mnt/shared/tidegate
   # Run its jobs, on the machine of each GPU
   tidegate director hello --redis redis://redis:6379 --api http://api:5000 --token-file directors.token";
 
@@ -89,6 +95,16 @@ pub(crate) struct ApiArgs {
     pub(crate) keep_data_for: Option<Duration>,
     #[command(flatten)]
     pub(crate) webhook: WebhookArgs,
+    /// Directory for the files of Replicate's API. All API processes need the same one: a shared file
+    /// system, or with --files-store s3://… any directory for files that are not complete [default: none,
+    /// output files are data URIs and clients cannot upload files]
+    #[arg(long, env = "TIDEGATE_DATA_DIR", value_name = "DIR", help_heading = heading::FILES)]
+    pub(crate) data_dir: Option<DataDir>,
+    #[command(flatten)]
+    pub(crate) files: FileStoreArgs,
+    /// Largest file that a client may upload, largest stored input file, and largest output file
+    #[arg(long, env = "TIDEGATE_MAX_FILE", value_name = "SIZE", default_value = "5GiB", value_parser = units::size, help_heading = heading::FILES)]
+    pub(crate) max_file: usize,
     /// Time that open requests and webhooks have to finish after SIGTERM
     #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "10s", value_parser = units::duration, help_heading = heading::PROCESS)]
     pub(crate) drain_timeout: Duration,

@@ -9,11 +9,10 @@ use tidegate_core::rate_counter::Rate;
 use tidegate_net::Url;
 
 use super::{
-    EndpointArgs, ListenArgs, ModelArgs, OnLostArg, RedisArgs, UpkeepArgs, UploadArgs, WebhookArgs,
-    heading,
+    EndpointArgs, FileStoreArgs, ListenArgs, ModelArgs, OnLostArg, RedisArgs, UpkeepArgs,
+    UploadArgs, WebhookArgs, heading,
 };
 use crate::data_dir::DataDir;
-use crate::files_store::FilesStoreUrl;
 use crate::{replicate_setup, units};
 
 /// Examples at the end of `serve --help`.
@@ -153,16 +152,8 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     pub(crate) upload: UploadArgs,
-    /// Storage for uploaded files and output files of Replicate's API: `s3://BUCKET[/PREFIX]`, with
-    /// credentials from the AWS_… variables, or `file:///FOLDER` [default: the data directory]
-    #[arg(long, env = "TIDEGATE_FILES_STORE", value_name = "URL", help_heading = heading::FILES)]
-    pub(crate) files_store: Option<FilesStoreUrl>,
-    /// Keep files that clients upload with Replicate's API for this long
-    #[arg(long, env = "TIDEGATE_KEEP_FILES_FOR", value_name = "DURATION", default_value = "24h", value_parser = units::positive_duration, help_heading = heading::FILES)]
-    pub(crate) keep_files_for: Duration,
-    /// Total size of the uploaded files and trained weights of one account [default: no limit]
-    #[arg(long, env = "TIDEGATE_MAX_STORED_FILES", value_name = "SIZE", value_parser = units::size, help_heading = heading::FILES)]
-    pub(crate) max_stored_files: Option<usize>,
+    #[command(flatten)]
+    pub(crate) files: FileStoreArgs,
     /// Largest input file, largest file that a client may upload, and largest output file that is
     /// uploaded or stored
     #[arg(long, env = "TIDEGATE_MAX_FILE", value_name = "SIZE", default_value = "5GiB", value_parser = units::size, help_heading = heading::FILES)]

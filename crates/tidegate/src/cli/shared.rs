@@ -9,6 +9,7 @@ use tidegate_http::access::{AllowedHost, AllowedOrigin};
 use tidegate_net::AllowedNetworks;
 
 use super::heading;
+use crate::files_store::FilesStoreUrl;
 use crate::units;
 
 /// Where a server listens, and which clients it accepts.
@@ -69,6 +70,22 @@ pub(crate) struct WebhookArgs {
     /// as `10.0.0.0/8,192.168.1.20`, or `all` [default: none, only public addresses]
     #[arg(long, env = "TIDEGATE_ALLOW_PRIVATE_NETWORKS", value_name = "LIST", default_value = "", hide_default_value = true, value_parser = AllowedNetworks::parse)]
     pub(crate) allow_private_networks: AllowedNetworks,
+}
+
+/// Where the files of Replicate's API are stored, and for how long.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = heading::FILES)]
+pub(crate) struct FileStoreArgs {
+    /// Storage for uploaded files and output files of Replicate's API: `s3://BUCKET[/PREFIX]`, with
+    /// credentials from the AWS_… variables, or `file:///FOLDER` [default: the data directory]
+    #[arg(long, env = "TIDEGATE_FILES_STORE", value_name = "URL")]
+    pub(crate) files_store: Option<FilesStoreUrl>,
+    /// Keep files that clients upload with Replicate's API for this long
+    #[arg(long, env = "TIDEGATE_KEEP_FILES_FOR", value_name = "DURATION", default_value = "24h", value_parser = units::positive_duration)]
+    pub(crate) keep_files_for: Duration,
+    /// Total size of the uploaded files and trained weights of one account [default: no limit]
+    #[arg(long, env = "TIDEGATE_MAX_STORED_FILES", value_name = "SIZE", value_parser = units::size)]
+    pub(crate) max_stored_files: Option<usize>,
 }
 
 /// What happens to a job that was running when the process died.

@@ -27,11 +27,14 @@ use crate::cluster_backends::{ClusterBackends, open_backends};
 use crate::cluster_endpoints::ClusterEndpoints;
 use crate::compat::CogEnv;
 use crate::director_env::DirectorEnv;
+use crate::file_setup::{self, StoredFiles};
+use crate::files_store::LocationUsers;
 use crate::model_factory::{NO_TARGET, SCRATCH_FAILED};
 use crate::replicate_setup::{STREAM_SECRET, persistent_secret};
 use crate::shutdown::{self, Sigterm};
 use crate::startup::{ListeningServer, QueueUpkeep, Startup};
-use crate::{build_info, director_token};
+use crate::store_ports::DurableState;
+use crate::{build_info, data_dir, director_token};
 
 /// How often a job may start: once more after its director was lost.
 const ATTEMPTS: u32 = 2;
@@ -69,8 +72,16 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
     replicate::ensure_webhook_secret(&server.webhook_secrets, &*documents)
         .await
         .context("failed to read or store the webhook secret")?;
-    let renderer = renderer(args, &*documents).await?;
-    let lookup = lookup_service(args, env, &server, &backends, &cluster, renderer.clone())?;
+    let files = open_files(args, &backends).await?;
+    let links = files.as_ref().map(|files| Arc::clone(&files.links));
+    let renderer = renderer(args, &*documents).await?.with_files(links);
+    let shared = SharedParts {
+        backends: &backends,
+        cluster: &cluster,
+        files: files.as_ref(),
+        renderer: &renderer,
+    };
+    let lookup = lookup_service(args, env, &server, &shared)?;
     let models = ModelRegistry::new(lookup);
     let catalog = Arc::new(ModelCatalog::new(models.clone(), Arc::clone(&documents)));
     catalog
@@ -84,15 +95,19 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
     tracing::info!(url = server.url, pending_webhooks = pending, "listening");
 
     let signer = renderer.clone();
-    let calls = DirectorCalls::new(models.clone(), Arc::clone(&catalog), cluster.clone())
+    let mut calls = DirectorCalls::new(models.clone(), Arc::clone(&catalog), cluster.clone())
         .with_stream_urls(Box::new(move |job| signer.webhook_stream_url(job)));
+    if let Some(StoredFiles { store, links }) = files.clone() {
+        calls = calls.with_files(store, links);
+    }
     let config = director::Config {
         token,
         max_body: args.max_output.saturating_add(args.max_body),
         body_timeout: args.body_timeout,
+        max_file: args.max_file as u64,
     };
     let shutdown_requested = CancellationToken::new();
-    let routes = client_routes(args, env, &server, &models, &backends, renderer)?
+    let routes = client_routes(args, env, &server, &models, &shared)?
         .merge(director::routes(Arc::new(calls), config))
         .merge(endpoints.routes(args)?);
     let upkeep = QueueUpkeep {
@@ -116,6 +131,7 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
             models.reconcile(&cluster),
             cluster.queued_marks.run(&*cluster.leases),
             endpoints.run(),
+            file_upkeep(files.as_ref(), &backends),
         );
     });
     let cause = server.until_shutdown(background, &shutdown_requested).await;
@@ -155,27 +171,57 @@ async fn renderer(args: &ApiArgs, documents: &dyn Documents) -> anyhow::Result<P
     Ok(PredictionRenderer::new(&secret, aborted))
 }
 
+/// What the routes and the job service have in common.
+struct SharedParts<'a> {
+    backends: &'a ClusterBackends,
+    cluster: &'a Cluster,
+    files: Option<&'a StoredFiles>,
+    renderer: &'a PredictionRenderer,
+}
+
+/// Opens the file store, if there is a data directory.
+async fn open_files(
+    args: &ApiArgs,
+    backends: &ClusterBackends,
+) -> anyhow::Result<Option<StoredFiles>> {
+    let state = DurableState {
+        name: backends.store.location().to_owned(),
+        ports: Arc::clone(&backends.store).into(),
+        files: data_dir::open_for_cluster(args.data_dir.as_ref())?,
+    };
+    let keep_jobs_for = file_setup::keep_jobs_for(args.keep_for, args.keep_data_for);
+    let users = LocationUsers::Cluster;
+    file_setup::open(&args.files, keep_jobs_for, Some(&state), users).await
+}
+
+/// Removes expired files, forever.
+async fn file_upkeep(files: Option<&StoredFiles>, backends: &ClusterBackends) {
+    match files {
+        Some(files) => files.store.upkeep(&*backends.store).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// The routes of clients.
 fn client_routes(
     args: &ApiArgs,
     env: &CogEnv,
     server: &ListeningServer,
     models: &ModelRegistry,
-    backends: &ClusterBackends,
-    renderer: PredictionRenderer,
+    shared: &SharedParts<'_>,
 ) -> anyhow::Result<Router> {
     let config = replicate::Config {
         max_body: args.max_body,
         body_timeout: args.body_timeout,
-        max_file: 0,
+        max_file: args.max_file as u64,
         public_url: args.public_url.clone(),
         own_url: Url::parse(&server.url).context("the address of the server is not a URL")?,
-        renderer,
+        renderer: shared.renderer.clone(),
         webhook_secrets: server.webhook_secrets.clone(),
-        documents: backends.store.clone() as Arc<dyn Documents>,
+        documents: Arc::clone(&shared.backends.store) as Arc<dyn Documents>,
         limits: RateLimits::new(args.rate_limit_create, args.rate_limit)
-            .shared_by(backends.rates.clone()),
-        files: None,
+            .shared_by(shared.backends.rates.clone()),
+        files: shared.files.map(|files| Arc::clone(&files.links)),
     };
     let cog = cog::Config {
         max_body: args.max_body,
@@ -188,7 +234,7 @@ fn client_routes(
         max_body: args.max_body,
         body_timeout: args.body_timeout,
         endpoint_id: env.endpoint_id.clone(),
-        shared_cursors: Some(backends.cursors.clone()),
+        shared_cursors: Some(shared.backends.cursors.clone()),
     };
     let handler_routes = move |model| runpod::local::routes(model, handler.clone());
     let routes = cog::multi_model_routes(
@@ -205,14 +251,13 @@ fn lookup_service(
     args: &ApiArgs,
     env: &CogEnv,
     server: &ListeningServer,
-    backends: &ClusterBackends,
-    cluster: &Cluster,
-    renderer: PredictionRenderer,
+    shared: &SharedParts<'_>,
 ) -> anyhow::Result<JobService> {
     let scratch = Scratch::new(None).context(SCRATCH_FAILED)?;
     let net = Arc::new(Client::new(NetConfig {
         networks: args.webhook.allow_private_networks.clone(),
         webhook_timeout: args.webhook.webhook_timeout,
+        max_file: args.max_file as u64,
         ..NetConfig::default()
     }));
     let scratch_root = scratch.path().to_owned();
@@ -221,16 +266,16 @@ fn lookup_service(
             net: Arc::clone(&net),
             upload_url: None,
             owner: None,
-            file_store: None,
+            file_store: shared.files.map(|files| Arc::clone(&files.store)),
         },
         net,
         scratch: Arc::new(move || scratch.unique_path()),
         free_space: Arc::new(move || free_space(&scratch_root)),
         // Directors get inputs unchanged.
         spill_above: usize::MAX,
-        queue: backends.queue.clone() as Arc<dyn Queue>,
-        store: Some(backends.store.clone() as Arc<dyn Store>),
-        cluster: Some(cluster.clone()),
+        queue: shared.backends.queue.clone() as Arc<dyn Queue>,
+        store: Some(shared.backends.store.clone() as Arc<dyn Store>),
+        cluster: Some(shared.cluster.clone()),
     };
     let config = Config {
         webhook_token: env.webhook_token.clone(),
@@ -249,7 +294,7 @@ fn lookup_service(
                 OnLostArg::Retry => OnLost::Retry { attempts: ATTEMPTS },
                 OnLostArg::Fail => OnLost::Fail,
             },
-            renderer: tidegate_http::renderer(renderer),
+            renderer: tidegate_http::renderer(shared.renderer.clone()),
         },
     };
     Ok(JobService::new(

@@ -335,7 +335,7 @@ fn model_config(
         store: store.map(|ports| ports.store),
         queue: Arc::new(MemoryQueue::default()),
         file_store: replicate.file_store(),
-        hidden_env: match &args.files_store {
+        hidden_env: match &args.files.files_store {
             Some(FilesStoreUrl::Bucket { .. }) => &files_store::SECRETS,
             Some(FilesStoreUrl::Folder(_)) | None => &[],
         },

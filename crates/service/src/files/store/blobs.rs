@@ -3,38 +3,59 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::blobs::{BlobError, BlobReader, Blobs};
-use tidegate_core::chain;
 use tokio::io::AsyncWriteExt;
 
-use super::refcount::{BlobGuard, BlobRefcounts};
 use super::upload::{FileStoreError, FileWriter, PART, WrittenFile};
 
-/// The blobs, with their reference counts, and the spool folder for incoming files.
+/// A partial file that was not written for this long has no writer.
+const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The folder for incoming files.
+#[derive(Debug, Clone)]
+pub enum Spool {
+    /// No other process uses it.
+    Own(PathBuf),
+    /// Several processes use it.
+    Shared(PathBuf),
+}
+
+impl Spool {
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        match self {
+            Self::Own(folder) | Self::Shared(folder) => folder,
+        }
+    }
+}
+
+/// The blobs, and the spool folder for incoming files.
 pub(super) struct BlobStore {
-    blobs: Arc<dyn Blobs>,
-    /// The folder for incoming files; no other process uses it.
-    spool: PathBuf,
-    refcounts: BlobRefcounts,
+    pub(super) blobs: Arc<dyn Blobs>,
+    spool: Spool,
 }
 
 impl BlobStore {
     /// Opens the store and removes the partial files of a previous process.
-    pub(super) fn open(blobs: Arc<dyn Blobs>, spool: PathBuf) -> std::io::Result<Self> {
-        for entry in std::fs::read_dir(&spool)? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().ends_with(PART)
-                && let Err(error) = std::fs::remove_file(entry.path())
-            {
-                tracing::warn!(%error, path = %entry.path().display(), "failed to remove partial file");
-            }
+    pub(super) fn open(blobs: Arc<dyn Blobs>, spool: Spool) -> std::io::Result<Self> {
+        match &spool {
+            Spool::Own(folder) => remove_parts(folder, |_| true)?,
+            Spool::Shared(_) => {}
         }
-        Ok(Self {
-            blobs,
-            spool,
-            refcounts: BlobRefcounts::default(),
-        })
+        Ok(Self { blobs, spool })
+    }
+
+    /// Removes the partial files that no process writes any more.
+    pub(super) fn remove_old_parts(&self) {
+        let is_abandoned = |file: &std::fs::DirEntry| {
+            let written = file.metadata().and_then(|file| file.modified());
+            written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= ABANDONED_AFTER))
+        };
+        if let Err(error) = remove_parts(self.spool.folder(), is_abandoned) {
+            tracing::warn!(%error, "failed to look for partial files");
+        }
     }
 
     pub(super) async fn create_writer(
@@ -42,21 +63,16 @@ impl BlobStore {
         expected: u64,
         limit: u64,
     ) -> Result<FileWriter, FileStoreError> {
-        FileWriter::begin(&self.spool, expected, limit).await
+        FileWriter::begin(self.spool.folder(), expected, limit).await
     }
 
-    /// Stores the content of a written file. The blob exists at least as long as the guard.
-    pub(super) async fn put(&self, written: &WrittenFile) -> Result<BlobGuard, FileStoreError> {
-        let blob = self.refcounts.acquire(&written.sha256).await;
-        self.blobs
+    /// Stores the content of a written file. An entry of the index names it already, so that it is not
+    /// removed.
+    pub(super) async fn put(&self, written: &WrittenFile) -> Result<(), FileStoreError> {
+        Ok(self
+            .blobs
             .put(&written.sha256, written.partial.path())
-            .await?;
-        Ok(blob)
-    }
-
-    /// References an existing blob.
-    pub(super) async fn acquire(&self, digest: &str) -> BlobGuard {
-        self.refcounts.acquire(digest).await
+            .await?)
     }
 
     /// Opens a blob for reading. An open blob can be read to its end even if it is removed
@@ -88,28 +104,17 @@ impl BlobStore {
         }
         Ok(file.flush().await?)
     }
+}
 
-    /// Removes the blobs without references. Failed removals are retried by the next call.
-    pub(super) async fn remove_unreferenced(&self) {
-        for removal in self.refcounts.take_unreferenced() {
-            match self.blobs.remove(removal.digest()).await {
-                Ok(()) => removal.done(),
-                Err(error) => {
-                    tracing::warn!(error = %chain(&error), digest = removal.digest(), "failed to remove blob")
-                }
-            }
+fn remove_parts(folder: &Path, filter: impl Fn(&std::fs::DirEntry) -> bool) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().ends_with(PART)
+            && filter(&entry)
+            && let Err(error) = std::fs::remove_file(entry.path())
+        {
+            tracing::warn!(%error, path = %entry.path().display(), "failed to remove partial file");
         }
     }
-
-    /// Registers all blobs, to find the unreferenced ones that a process left when it died while it
-    /// stored or removed a file. The next `remove_unreferenced` removes them: there may be many,
-    /// and the start does not wait for them.
-    pub(super) async fn register_existing(&self) -> Result<(), BlobError> {
-        self.blobs
-            .names()
-            .await?
-            .into_iter()
-            .for_each(|name| self.refcounts.register(name));
-        Ok(())
-    }
+    Ok(())
 }

@@ -1,83 +1,45 @@
 //! The file store: uploads of clients, output files of jobs, and weights of trained versions.
 //!
-//! The metadata of a file is a document, its content is a blob. All documents are also in memory,
-//! so that inputs are checked without waiting. A blob is written before its document and removed
-//! after it: a crash in between leaves an unreferenced blob, which the next start removes. Only one
-//! process may use the documents and the blobs.
+//! The metadata of a file is an entry of the [`FileIndex`], its content is a blob. The index of one process
+//! is in memory ([`MemoryFileIndex`]); the processes of a cluster share an index in their database.
 //!
-//! Limits: `upload.rs` limits the size of one file and checks the free disk space, `quota.rs`
-//! limits the bytes of an account.
+//! Limits: `upload.rs` limits the size of one file and checks the free disk space, the index limits the
+//! bytes of an account.
 
 mod blobs;
+mod memory_index;
 mod output_urls;
-mod quota;
+mod placeholder_key;
 mod refcount;
 mod upload;
 mod weights;
 
-use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_core::blobs::{BlobError, BlobReader, Blobs};
-use tidegate_core::store::{Documents, Store, StoreError};
+use tidegate_core::file_index::{FileIndex, StoredFile};
+use tidegate_core::store::{Store, StoreError};
 use tidegate_core::{Account, JobId, chain};
 use tidegate_net::Url;
 
 use crate::random;
 use blobs::BlobStore;
-use quota::InFlightUploads;
-use refcount::BlobGuard;
+use placeholder_key::PlaceholderKey;
 
-pub(crate) use output_urls::placeholder_for;
+pub use blobs::Spool;
+pub use memory_index::MemoryFileIndex;
+pub use output_urls::PublishedFile;
 pub use upload::{FileStoreError, FileWriter};
 
-/// The namespace of the documents.
-const NAMESPACE: &str = "files";
 /// The longest interval between two sweeps.
 const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(60);
-
-/// The metadata of a stored file.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct StoredFile {
-    /// The id of the file.
-    pub id: String,
-    /// The file name that the client gave: any text.
-    pub name: String,
-    /// The media type that the client gave: any text.
-    pub content_type: String,
-    /// The size in bytes.
-    pub size: u64,
-    /// The SHA-256 of the content, in hexadecimal digits.
-    pub sha256: String,
-    /// The MD5 of the content, in hexadecimal digits.
-    pub md5: String,
-    /// Metadata that the client gave: a JSON object.
-    pub metadata: Box<RawValue>,
-    /// When the file was stored.
-    pub created_at: Timestamp,
-    /// When the file expires; absent for output files and weights.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<Timestamp>,
-    /// The job that produced the file. The file is removed with the job or the job's data.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job: Option<String>,
-    /// The trained version whose weights this file is. The file is removed with the version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weights_of: Option<String>,
-}
-
-impl StoredFile {
-    /// Whether a client uploaded the file.
-    fn is_upload(&self) -> bool {
-        self.job.is_none() && self.weights_of.is_none()
-    }
-}
+/// The interval between two collections of blobs, which list all of them.
+const COLLECT_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// The properties of a new file that its creator provides.
 pub struct FileMetadata {
@@ -87,6 +49,17 @@ pub struct FileMetadata {
     pub content_type: String,
     /// Additional metadata: a JSON object.
     pub metadata: Box<RawValue>,
+}
+
+impl FileMetadata {
+    /// The metadata of an output file.
+    pub(crate) fn of_output(name: String, content_type: String) -> Self {
+        Self {
+            name,
+            content_type,
+            metadata: RawValue::from_string("{}".to_owned()).expect("`{}` is JSON"),
+        }
+    }
 }
 
 /// How long files are stored, and how many bytes.
@@ -103,64 +76,35 @@ pub struct FileLimits {
 /// The store of all files.
 pub struct FileStore {
     blobs: BlobStore,
-    documents: Arc<dyn Documents>,
+    index: Arc<dyn FileIndex>,
     limits: FileLimits,
-    /// Keyed by the names of their documents.
-    entries: Mutex<BTreeMap<String, FileEntry>>,
-    /// Uploads that count towards the quota and are not yet stored.
-    in_flight: InFlightUploads,
-}
-
-struct FileEntry {
-    account: Account,
-    file: Arc<StoredFile>,
-    /// Keeps the blob from being removed.
-    _blob: BlobGuard,
+    /// Seals placeholders, if the index is not in memory.
+    placeholder_key: Option<PlaceholderKey>,
 }
 
 impl FileStore {
-    /// Opens the store. Unreferenced blobs are removed by the first [`upkeep`](Self::upkeep).
-    /// Incoming files are written in `spool`.
-    pub async fn open(
+    /// Opens the store. Incoming files are written in the spool folder.
+    pub fn open(
         blobs: Arc<dyn Blobs>,
-        spool: PathBuf,
-        documents: Arc<dyn Documents>,
+        spool: Spool,
+        index: Arc<dyn FileIndex>,
         limits: FileLimits,
-    ) -> Result<Arc<Self>, FileStoreError> {
-        let blobs = BlobStore::open(blobs, spool)?;
-        let mut entries = BTreeMap::new();
-        for (name, json) in documents.all(NAMESPACE, "").await? {
-            match (
-                serde_json::from_slice::<StoredFile>(&json),
-                account_in(&name),
-            ) {
-                (Ok(file), Some(account)) => {
-                    let blob = blobs.acquire(&file.sha256).await;
-                    entries.insert(
-                        name,
-                        FileEntry {
-                            account,
-                            file: Arc::new(file),
-                            _blob: blob,
-                        },
-                    );
-                }
-                (Err(error), _) => {
-                    tracing::error!(name, %error, "failed to read the document of a file")
-                }
-                (Ok(_), None) => {
-                    tracing::error!(name, "invalid account in the document of a file")
-                }
-            }
-        }
-        blobs.register_existing().await?;
-        Ok(Arc::new(Self {
-            blobs,
-            documents,
+    ) -> Result<Self, FileStoreError> {
+        Ok(Self {
+            blobs: BlobStore::open(blobs, spool)?,
+            index,
             limits,
-            entries: Mutex::new(entries),
-            in_flight: InFlightUploads::default(),
-        }))
+            placeholder_key: None,
+        })
+    }
+
+    /// The same store, for an index that is not in memory: placeholders contain what is needed to render
+    /// them, sealed with a secret that all processes have.
+    pub fn with_sealed_placeholders(self, secret: &[u8]) -> Self {
+        Self {
+            placeholder_key: Some(PlaceholderKey::new(secret)),
+            ..self
+        }
     }
 
     /// Removes expired files periodically; never returns.
@@ -169,10 +113,19 @@ impl FileStore {
             .min(self.limits.upload_retention)
             .min(self.limits.output_retention)
             .max(Duration::from_millis(100));
-        loop {
-            self.sweep(Timestamp::now(), jobs).await;
-            tokio::time::sleep(pause).await;
-        }
+        let sweeps = async {
+            loop {
+                self.sweep(Timestamp::now(), jobs).await;
+                tokio::time::sleep(pause).await;
+            }
+        };
+        let collections = async {
+            loop {
+                self.collect().await;
+                tokio::time::sleep(COLLECT_INTERVAL).await;
+            }
+        };
+        tokio::join!(sweeps, collections);
     }
 
     /// Starts to write a file of at most `limit` bytes. Fails if the disk has no space for
@@ -192,7 +145,6 @@ impl FileStore {
         writer: FileWriter,
         metadata: FileMetadata,
     ) -> Result<Arc<StoredFile>, FileStoreError> {
-        let _reservation = self.reserve(account, writer.size())?;
         let expires_at = Timestamp::now()
             .checked_add(self.limits.upload_retention)
             .unwrap_or(Timestamp::MAX);
@@ -217,56 +169,61 @@ impl FileStore {
             .await
     }
 
+    /// Fails if `bytes` more would exceed the quota of the account.
+    pub async fn check_quota(&self, account: &Account, bytes: u64) -> Result<(), FileStoreError> {
+        if let Some(max) = self.limits.max_bytes_per_account {
+            let used = self.index.used_bytes(account).await?;
+            if used.saturating_add(bytes) > max {
+                return Err(FileStoreError::Quota { used, max });
+            }
+        }
+        Ok(())
+    }
+
     /// The upload with this id.
-    pub fn find_upload(&self, account: &Account, id: &str) -> Option<Arc<StoredFile>> {
-        self.find(account, id).filter(|file| file.is_upload())
+    pub async fn find_upload(
+        &self,
+        account: &Account,
+        id: &str,
+    ) -> Result<Option<Arc<StoredFile>>, StoreError> {
+        let found = self.find(account, id).await?;
+        Ok(found.filter(|file| file.is_upload()))
     }
 
     /// The file with this id: an upload, an output file or weights.
-    pub fn find(&self, account: &Account, id: &str) -> Option<Arc<StoredFile>> {
-        let entries = self.entries();
-        let file = &entries.get(&key(account, id))?.file;
-        is_unexpired(file, Timestamp::now()).then(|| Arc::clone(file))
-    }
-
-    /// The file of the account that this URL names.
-    pub(crate) fn find_by_url(&self, account: &Account, url: &Url) -> Option<Arc<StoredFile>> {
-        self.find(account, file_id_in(url)?)
+    pub async fn find(
+        &self,
+        account: &Account,
+        id: &str,
+    ) -> Result<Option<Arc<StoredFile>>, StoreError> {
+        self.index.find(account, id).await
     }
 
     /// The uploads of an account, newest first.
-    pub fn list_uploads(&self, account: &Account) -> Vec<Arc<StoredFile>> {
-        let (prefix, now) = (key(account, ""), Timestamp::now());
-        let entries = self.entries();
-        let all = entries
-            .range(prefix.clone()..)
-            .take_while(|(key, _)| key.starts_with(&prefix))
-            .map(|(_, entry)| &entry.file);
-        let mut files: Vec<_> = all
-            .filter(|file| file.is_upload() && is_unexpired(file, now))
-            .cloned()
-            .collect();
-        files.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
-        files
+    pub async fn list_uploads(
+        &self,
+        account: &Account,
+    ) -> Result<Vec<Arc<StoredFile>>, StoreError> {
+        self.index.uploads(account).await
     }
 
     /// Removes an upload; returns whether it existed.
     pub async fn remove_upload(&self, account: &Account, id: &str) -> Result<bool, StoreError> {
-        if self.find_upload(account, id).is_none() {
+        if self.find_upload(account, id).await?.is_none() {
             return Ok(false);
         }
-        let removed = self.remove_entry(&key(account, id)).await;
-        self.blobs.remove_unreferenced().await;
+        let removed = self.index.remove(account, id).await;
+        self.index.remove_released(&*self.blobs.blobs).await;
         removed
     }
 
-    /// Opens a byte range of a file.
+    /// Opens a byte range of the content with this digest.
     pub async fn read(
         &self,
-        file: &StoredFile,
+        sha256: &str,
         range: Range<u64>,
     ) -> Result<Box<dyn BlobReader>, BlobError> {
-        self.blobs.read(&file.sha256, range).await
+        self.blobs.read(sha256, range).await
     }
 
     /// Copies a file to a new file at `to`.
@@ -286,113 +243,55 @@ impl FileStore {
             FileRetention::UntilTime(at) => (Some(at), None),
             FileRetention::WithJob(job) => (None, Some(job.to_string())),
         };
+        // Output files do not count.
+        let quota = self.limits.max_bytes_per_account.filter(|_| job.is_none());
         let FileMetadata {
             name,
             content_type,
             metadata,
         } = metadata;
-        let blob = self.blobs.put(&written).await?;
         let file = Arc::new(StoredFile {
             id: JobId::from_random(random::bits()).to_string(),
             name,
             content_type,
             size: written.size,
-            sha256: written.sha256,
-            md5: written.md5,
+            sha256: written.sha256.clone(),
+            md5: written.md5.clone(),
             metadata,
             created_at: Timestamp::now(),
             expires_at,
             job,
             weights_of: None,
         });
-        self.insert(account, Arc::clone(&file), blob).await?;
+        let reservation = self.index.reserve(account, &file, quota).await?;
+        match self.blobs.put(&written).await {
+            Ok(()) => reservation.complete().await?,
+            Err(error) => {
+                reservation.abandon().await;
+                return Err(error);
+            }
+        }
         Ok(file)
-    }
-
-    /// Stores the document of a file whose blob exists.
-    async fn insert(
-        &self,
-        account: &Account,
-        file: Arc<StoredFile>,
-        blob: BlobGuard,
-    ) -> Result<(), StoreError> {
-        let key = key(account, &file.id);
-        let json = serde_json::to_vec(&*file)
-            .expect("the keys of a document are strings")
-            .into();
-        self.documents.put(NAMESPACE, &key, json).await?;
-        self.entries().insert(
-            key,
-            FileEntry {
-                account: account.clone(),
-                file,
-                _blob: blob,
-            },
-        );
-        Ok(())
     }
 
     /// Removes the files that have expired, and the files of jobs that were removed or whose data
     /// was removed.
     async fn sweep(&self, now: Timestamp, jobs: &dyn Store) {
-        let mut expired =
-            self.keys_where(|entry| entry.file.expires_at.is_some_and(|at| at <= now));
-        for (account, job) in self.jobs_past_retention(now) {
-            match JobId::parse(&job).map(|id| (jobs, id)) {
-                Ok((jobs, id)) => match jobs.get(&account, &id).await {
-                    Ok(Some(record)) if !record.data_removed => continue,
-                    Ok(Some(_) | None) => {}
-                    Err(error) => {
-                        tracing::warn!(error = %chain(&error), "failed to look up the jobs of old files");
-                        break;
-                    }
-                },
-                Err(error) => {
-                    tracing::error!(job, %error, "invalid job id in the document of a file")
-                }
-            }
-            expired.extend(self.keys_where(|entry| {
-                entry.account == account && entry.file.job.as_deref() == Some(&job)
-            }));
+        let outputs_before = now
+            .checked_sub(self.limits.output_retention)
+            .unwrap_or(Timestamp::MIN);
+        if let Err(error) = self.index.remove_expired(now, outputs_before, jobs).await {
+            tracing::warn!(error = %chain(&error), "failed to remove expired files");
         }
-        for key in expired {
-            if let Err(error) = self.remove_entry(&key).await {
-                tracing::warn!(error = %chain(&error), "failed to remove expired file");
-            }
+        self.index.remove_released(&*self.blobs.blobs).await;
+    }
+
+    /// Removes the content that no file has, and the remains of uploads that were interrupted.
+    async fn collect(&self) {
+        if let Err(error) = self.index.collect(&*self.blobs.blobs).await {
+            tracing::warn!(error = %chain(&error), "failed to remove the content of removed files");
         }
-        self.blobs.remove_unreferenced().await;
-    }
-
-    /// The jobs with files older than the retention, which may have been removed. A job stores no
-    /// files after its end.
-    fn jobs_past_retention(&self, now: Timestamp) -> HashSet<(Account, String)> {
-        let Ok(before) = now.checked_sub(self.limits.output_retention) else {
-            return HashSet::new();
-        };
-        let entries = self.entries();
-        let old = entries
-            .values()
-            .filter(|entry| entry.file.created_at <= before);
-        old.filter_map(|entry| Some((entry.account.clone(), entry.file.job.clone()?)))
-            .collect()
-    }
-
-    fn keys_where(&self, filter: impl Fn(&FileEntry) -> bool) -> Vec<String> {
-        self.entries()
-            .iter()
-            .filter(|(_, entry)| filter(entry))
-            .map(|(key, _)| key.clone())
-            .collect()
-    }
-
-    /// Removes the entry of a file. Its blob is removed by the next `remove_unreferenced`.
-    async fn remove_entry(&self, key: &str) -> Result<bool, StoreError> {
-        self.documents.remove(NAMESPACE, key).await?;
-        Ok(self.entries().remove(key).is_some())
-    }
-
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, FileEntry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.blobs.remove_old_parts();
     }
 }
 
@@ -402,36 +301,13 @@ enum FileRetention<'a> {
     WithJob(&'a JobId),
 }
 
-fn is_unexpired(file: &StoredFile, now: Timestamp) -> bool {
-    file.expires_at.is_none_or(|at| at > now)
-}
-
 /// The id in `…/v1/files/{id}` or `…/v1/files/{id}/{name}`. Proxies may add any prefix.
-fn file_id_in(url: &Url) -> Option<&str> {
+pub(crate) fn file_id_in(url: &Url) -> Option<&str> {
     let (_, rest) = url.path().rsplit_once("/v1/files/")?;
     match rest.split_once('/') {
         Some((id, name)) if !name.contains('/') => Some(id),
         Some(_) => None,
         None => Some(rest),
-    }
-}
-
-/// The name of a document. The anonymous account has an empty name, which no other account has.
-fn key(account: &Account, id: &str) -> String {
-    format!(
-        "{}/{id}",
-        if account.is_anonymous() {
-            ""
-        } else {
-            account.as_str()
-        }
-    )
-}
-
-fn account_in(key: &str) -> Option<Account> {
-    match key.split_once('/')? {
-        ("", _) => Some(Account::ANONYMOUS),
-        (name, _) => Account::parse(name).ok(),
     }
 }
 

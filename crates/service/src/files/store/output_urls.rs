@@ -1,36 +1,81 @@
 //! URLs of files in outputs. A stored output contains a placeholder for each file, because the URL
 //! of the server may change; the placeholder is replaced by a URL whenever the job is rendered.
+//!
+//! If the index is in memory, a placeholder is the id of the file. Otherwise it contains all that is needed
+//! to render it, because rendering does not wait.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tidegate_core::file_index::StoredFile;
 use tidegate_core::{Account, JobId};
 
-use super::{FileStore, StoredFile};
+use super::FileStore;
+use super::placeholder_key::SEPARATOR;
 
-/// The start of a placeholder, followed by the id of the file. A model may print the same text, but
-/// it does not know the ids of its output files.
+/// The start of a placeholder. A model may print the same text, but it does not know the ids of its output
+/// files.
 const PREFIX: &str = "tidegate-file:";
 
-/// The placeholder for a file in an output.
-pub(crate) fn placeholder_for(file: &StoredFile) -> String {
-    format!("{PREFIX}{}", file.id)
+/// What is needed to render an output file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishedFile {
+    /// The id of the file.
+    #[serde(rename = "i")]
+    pub id: String,
+    /// The file name.
+    #[serde(rename = "n")]
+    pub name: String,
+    /// The media type: any text.
+    #[serde(rename = "t")]
+    pub content_type: String,
+    /// The size in bytes.
+    #[serde(rename = "s")]
+    pub size: u64,
+    /// The SHA-256 of the content, in hexadecimal digits.
+    #[serde(rename = "h")]
+    pub sha256: String,
 }
 
-/// The id in a placeholder.
-pub(super) fn id_in_placeholder(text: &str) -> Option<&str> {
+impl From<&StoredFile> for PublishedFile {
+    fn from(file: &StoredFile) -> Self {
+        Self {
+            id: file.id.clone(),
+            name: file.name.clone(),
+            content_type: file.content_type.clone(),
+            size: file.size,
+            sha256: file.sha256.clone(),
+        }
+    }
+}
+
+/// The text after the prefix, if this is a placeholder.
+pub(super) fn text_of_placeholder(text: &str) -> Option<&str> {
     text.strip_prefix(PREFIX)
 }
 
 impl FileStore {
+    /// The placeholder for a file in the output of a job.
+    pub(crate) fn placeholder_for(
+        &self,
+        account: &Account,
+        job: &JobId,
+        file: &StoredFile,
+    ) -> String {
+        match &self.placeholder_key {
+            Some(key) => format!("{PREFIX}{}", key.seal(account, job, &file.into())),
+            None => format!("{PREFIX}{}", file.id),
+        }
+    }
+
     /// The JSON of an output with a URL in place of each placeholder for a file of this job.
     pub fn replace_placeholders(
         &self,
         account: &Account,
         job: &JobId,
         json: &Bytes,
-        url: impl Fn(&StoredFile) -> String,
+        url: impl Fn(&PublishedFile) -> String,
     ) -> Bytes {
         let found = self.find_placeholders(account, job, json);
         if found.is_empty() {
@@ -55,42 +100,48 @@ impl FileStore {
         account: &Account,
         job: &JobId,
         json: &Bytes,
-    ) -> Vec<(Range<usize>, Arc<StoredFile>)> {
+    ) -> Vec<(Range<usize>, PublishedFile)> {
         let Ok(text) = std::str::from_utf8(json) else {
             return Vec::new();
         };
         let placeholder_at = |(at, _)| {
-            let id = placeholder_id_at(text, at)?;
-            let file = self.find_output(account, job, id)?;
-            Some((at..at + PREFIX.len() + id.len(), file))
+            let sealed = placeholder_text_at(text, at)?;
+            let file = self.published(account, job, sealed)?;
+            Some((at..at + PREFIX.len() + sealed.len(), file))
         };
         text.match_indices(PREFIX)
             .filter_map(placeholder_at)
             .collect()
     }
 
-    /// The output file of this job with this id.
-    pub(super) fn find_output(
+    /// The output file of this job that the text of a placeholder names.
+    pub(super) fn published(
         &self,
         account: &Account,
         job: &JobId,
-        id: &str,
-    ) -> Option<Arc<StoredFile>> {
-        self.find(account, id)
-            .filter(|file| file.job.as_deref() == Some(job.as_str()))
+        text: &str,
+    ) -> Option<PublishedFile> {
+        match (&self.placeholder_key, text.contains(SEPARATOR)) {
+            (Some(key), true) => key.open(account, job, text),
+            (None, true) => None,
+            (_, false) => {
+                let file = self.index.find_in_memory(account, text)?;
+                (file.job.as_deref() == Some(job.as_str())).then(|| (&*file).into())
+            }
+        }
     }
 }
 
-/// The id of the placeholder at this offset, if the placeholder is a whole JSON string. A quote
-/// within a string follows a backslash, which is not a character of an id, so the first quote after
-/// an id ends the string.
-fn placeholder_id_at(text: &str, at: usize) -> Option<&str> {
+/// The text of the placeholder at this offset, if the placeholder is a whole JSON string. A quote
+/// within a string follows a backslash, which is not a character of such a text, so the first quote after
+/// it ends the string.
+fn placeholder_text_at(text: &str, at: usize) -> Option<&str> {
     if !text[..at].ends_with('"') {
         return None;
     }
     let rest = &text[at + PREFIX.len()..];
-    let id = &rest[..rest.find('"')?];
-    id.bytes()
-        .all(|byte| byte.is_ascii_alphanumeric())
-        .then_some(id)
+    let body = &rest[..rest.find('"')?];
+    body.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+        .then_some(body)
 }

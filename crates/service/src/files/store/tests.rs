@@ -5,7 +5,7 @@ use tidegate_core::JobKind;
 use tidegate_core::Status;
 use tidegate_core::lease::{Fence, Nonce};
 use tidegate_core::record::{Api, Completion, JobSpec, Target};
-use tidegate_core::store::{FinishOutcome, JobFinish, JobRecords};
+use tidegate_core::store::{Documents, FinishOutcome, JobFinish, JobRecords};
 use tidegate_store::{FolderBlobs, SqliteOptions, SqliteStore};
 
 use super::*;
@@ -36,14 +36,9 @@ async fn fixture() -> Fixture {
 async fn open(folder: &Path, store: &Arc<SqliteStore>) -> Arc<FileStore> {
     let files = folder.join("files");
     let blobs = Arc::new(FolderBlobs::open(files.clone()).unwrap());
-    FileStore::open(
-        blobs,
-        files,
-        Arc::clone(store) as Arc<dyn Documents>,
-        LIMITS,
-    )
-    .await
-    .unwrap()
+    let documents = Arc::clone(store) as Arc<dyn Documents>;
+    let index = MemoryFileIndex::open(documents, &*blobs).await.unwrap();
+    Arc::new(FileStore::open(blobs, Spool::Own(files), Arc::new(index), LIMITS).unwrap())
 }
 
 impl Fixture {
@@ -162,7 +157,12 @@ async fn equal_files_share_one_blob_until_the_last_is_removed() {
     let path = fixture.folder.path().join("files").join(&one.sha256);
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     assert!(
-        fixture.file_store.find_upload(&ann(), &other.id).is_none()
+        fixture
+            .file_store
+            .find_upload(&ann(), &other.id)
+            .await
+            .unwrap()
+            .is_none()
             && !fixture
                 .file_store
                 .remove_upload(&ann(), &other.id)
@@ -247,14 +247,10 @@ async fn files_are_found_by_url_on_any_host() {
         (format!("https://h/files/{}", file.id), ann(), false),
         ("https://h/v1/files/".to_owned(), ann(), false),
     ] {
-        assert_eq!(
-            fixture
-                .file_store
-                .find_by_url(&account, &Url::parse(&url).unwrap())
-                .is_some(),
-            found,
-            "{url}"
-        );
+        let url = Url::parse(&url).unwrap();
+        let id = file_id_in(&url).unwrap_or("-");
+        let is_found = fixture.file_store.find(&account, id).await.unwrap();
+        assert_eq!(is_found.is_some(), found, "{url}");
     }
 }
 
@@ -270,6 +266,7 @@ async fn expired_files_and_orphaned_blobs_are_removed_and_others_survive_a_resta
     .unwrap();
     let reopened = fixture.reopen().await;
     let expires_at = file.expires_at.unwrap();
+    reopened.collect().await;
     reopened
         .sweep(
             expires_at.checked_sub(Duration::from_secs(1)).unwrap(),
@@ -277,15 +274,30 @@ async fn expired_files_and_orphaned_blobs_are_removed_and_others_survive_a_resta
         )
         .await;
     assert_eq!(
-        (reopened.list_uploads(&ann()).len(), fixture.on_disk()),
+        (
+            reopened.list_uploads(&ann()).await.unwrap().len(),
+            fixture.on_disk()
+        ),
         (1, vec![file.sha256.clone()])
     );
     reopened.sweep(expires_at, &*fixture.store).await;
     assert_eq!(
-        (reopened.list_uploads(&ann()).len(), fixture.on_disk().len()),
+        (
+            reopened.list_uploads(&ann()).await.unwrap().len(),
+            fixture.on_disk().len()
+        ),
         (0, 0)
     );
-    assert_eq!(fixture.reopen().await.list_uploads(&ann()).len(), 0);
+    assert_eq!(
+        fixture
+            .reopen()
+            .await
+            .list_uploads(&ann())
+            .await
+            .unwrap()
+            .len(),
+        0
+    );
 }
 
 #[tokio::test]
@@ -298,12 +310,16 @@ async fn output_files_are_removed_with_their_job() {
     let reopened = fixture.reopen().await;
     reopened.sweep(later, &*fixture.store).await;
     assert!(
-        reopened.find(&ann(), &file.id).is_some(),
+        reopened.find(&ann(), &file.id).await.unwrap().is_some(),
         "the job still exists"
     );
     assert!(
-        reopened.find_upload(&ann(), &file.id).is_none()
-            && reopened.list_uploads(&ann()).is_empty(),
+        reopened
+            .find_upload(&ann(), &file.id)
+            .await
+            .unwrap()
+            .is_none()
+            && reopened.list_uploads(&ann()).await.unwrap().is_empty(),
         "an output is not an upload"
     );
     assert!(!reopened.remove_upload(&ann(), &file.id).await.unwrap());
@@ -311,11 +327,13 @@ async fn output_files_are_removed_with_their_job() {
     assert_eq!(fixture.store.forget(later, 10).await.unwrap(), 1);
     reopened.sweep(now, &*fixture.store).await;
     assert!(
-        reopened.find(&ann(), &file.id).is_some(),
+        reopened.find(&ann(), &file.id).await.unwrap().is_some(),
         "within the retention of outputs"
     );
     reopened.sweep(later, &*fixture.store).await;
-    assert!(reopened.find(&ann(), &file.id).is_none() && fixture.on_disk().is_empty());
+    assert!(
+        reopened.find(&ann(), &file.id).await.unwrap().is_none() && fixture.on_disk().is_empty()
+    );
 }
 
 #[tokio::test]
@@ -335,7 +353,9 @@ async fn only_placeholders_of_the_job_become_urls() {
                 });
         String::from_utf8(replaced.to_vec()).unwrap()
     };
-    let placeholder = output_urls::placeholder_for(&one);
+    let placeholder_for =
+        |job: &str, file: &StoredFile| fixture.file_store.placeholder_for(&ann(), &id(job), file);
+    let placeholder = placeholder_for("j", &one);
     assert_eq!(
         replace(format!(
             r#"{{"a":["{placeholder}","{placeholder}"],"b":1}}"#
@@ -346,8 +366,8 @@ async fn only_placeholders_of_the_job_become_urls() {
         format!(r#""{placeholder} ""#),
         format!(r#""a {placeholder}""#),
         format!(r#""\"{placeholder}\"""#),
-        format!(r#""{}""#, output_urls::placeholder_for(&other)),
-        format!(r#""{}""#, output_urls::placeholder_for(&upload)),
+        format!(r#""{}""#, placeholder_for("k", &other)),
+        format!(r#""{}""#, placeholder_for("j", &upload)),
         r#""tidegate-file:""#.to_owned(),
         r#""tidegate-file:é""#.to_owned(),
         r#""tidegate-file:0""#.to_owned(),
@@ -371,13 +391,13 @@ async fn the_quota_limits_uploads_and_not_outputs() {
         Err(FileStoreError::Quota { used: 7, max: 12 })
     ));
     assert!(
-        fixture.file_store.check_quota(&ann(), 6).is_err()
-            && fixture.file_store.check_quota(&ann(), 5).is_ok()
+        fixture.file_store.check_quota(&ann(), 6).await.is_err()
+            && fixture.file_store.check_quota(&ann(), 5).await.is_ok()
     );
     fixture.upload(&Account::ANONYMOUS, "012345").await;
     assert_eq!(
         (
-            fixture.file_store.list_uploads(&ann()).len(),
+            fixture.file_store.list_uploads(&ann()).await.unwrap().len(),
             fixture.on_disk().len()
         ),
         (1, 3),
@@ -395,16 +415,22 @@ async fn the_quota_limits_uploads_and_not_outputs() {
 #[tokio::test]
 async fn concurrent_uploads_count_together() {
     let fixture = fixture().await;
-    let reservation = fixture.file_store.reserve(&ann(), 10).unwrap();
+    let file = Arc::new(StoredFile {
+        size: 10,
+        ..StoredFile::clone(&*fixture.upload(&Account::ANONYMOUS, "x").await)
+    });
+    let index = &fixture.file_store.index;
+    let reservation = index.reserve(&ann(), &file, Some(12)).await.unwrap();
     assert!(
-        fixture.file_store.check_quota(&ann(), 3).is_err()
+        fixture.file_store.check_quota(&ann(), 3).await.is_err()
             && fixture
                 .file_store
                 .check_quota(&Account::ANONYMOUS, 3)
+                .await
                 .is_ok()
     );
     drop(reservation);
-    assert!(fixture.file_store.check_quota(&ann(), 12).is_ok());
+    assert!(fixture.file_store.check_quota(&ann(), 12).await.is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -418,7 +444,7 @@ async fn concurrent_uploads_and_removals_keep_referenced_blobs() {
                 let file = fixture.upload(&Account::ANONYMOUS, "1").await;
                 let mut bytes = fixture
                     .file_store
-                    .read(&file, 0..1)
+                    .read(&file.sha256, 0..1)
                     .await
                     .expect("the blob is referenced");
                 assert_eq!(bytes.next().await.unwrap().unwrap(), "1");
@@ -456,14 +482,27 @@ async fn weights_outlive_their_job_and_are_removed_with_their_version() {
     );
     let later = Timestamp::now() + Duration::from_secs(10_000);
     fixture.file_store.sweep(later, &*fixture.store).await;
-    assert!(fixture.file_store.find(&ann(), &output.id).is_none() && fixture.on_disk().len() == 1);
     assert!(
-        fixture.file_store.list_uploads(&ann()).is_empty(),
+        fixture
+            .file_store
+            .find(&ann(), &output.id)
+            .await
+            .unwrap()
+            .is_none()
+            && fixture.on_disk().len() == 1
+    );
+    assert!(
+        fixture
+            .file_store
+            .list_uploads(&ann())
+            .await
+            .unwrap()
+            .is_empty(),
         "weights are not uploads"
     );
     assert!(
-        fixture.file_store.check_quota(&ann(), 2).is_ok()
-            && fixture.file_store.check_quota(&ann(), 3).is_err(),
+        fixture.file_store.check_quota(&ann(), 2).await.is_ok()
+            && fixture.file_store.check_quota(&ann(), 3).await.is_err(),
         "weights count towards the quota"
     );
     assert!(
@@ -506,20 +545,19 @@ async fn a_placeholder_resolves_only_for_its_own_job() {
         fixture.output("j", "y").await,
         fixture.upload(&ann(), "x").await,
     );
-    let resolve = |job: &str, text: &str| {
-        fixture
-            .file_store
-            .resolve_weights(&ann(), &id(job), text)
-            .map(|file| file.id.clone())
+    let resolve = async |job: &str, text: &str| {
+        let (ann, job) = (ann(), id(job));
+        let found = fixture.file_store.resolve_weights(&ann, &job, text);
+        found.await.unwrap().map(|file| file.id.clone())
     };
+    let placeholder = fixture
+        .file_store
+        .placeholder_for(&ann(), &id("j"), &output);
+    assert_eq!(resolve("j", &placeholder).await, Some(output.id.clone()));
+    assert_eq!(resolve("k", &placeholder).await, None);
     assert_eq!(
-        resolve("j", &placeholder_for(&output)),
-        Some(output.id.clone())
-    );
-    assert_eq!(resolve("k", &placeholder_for(&output)), None);
-    assert_eq!(
-        resolve("j", &format!("https://h/v1/files/{}", upload.id)),
+        resolve("j", &format!("https://h/v1/files/{}", upload.id)).await,
         Some(upload.id.clone())
     );
-    assert_eq!(resolve("j", "w.bin"), None);
+    assert_eq!(resolve("j", "w.bin").await, None);
 }

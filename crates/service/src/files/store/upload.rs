@@ -8,6 +8,7 @@ use md5::{Digest, Md5};
 use ring::digest;
 use tidegate_core::blobs::BlobError;
 use tidegate_core::chain;
+use tidegate_core::file_index::ReserveError;
 use tidegate_core::store::StoreError;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
@@ -72,6 +73,15 @@ impl From<io::Error> for FileStoreError {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
             _ => Self::Io(error),
+        }
+    }
+}
+
+impl From<ReserveError> for FileStoreError {
+    fn from(error: ReserveError) -> Self {
+        match error {
+            ReserveError::Quota { used, max } => Self::Quota { used, max },
+            ReserveError::Store(error) => Self::Store(error),
         }
     }
 }

@@ -2,25 +2,31 @@
 
 use std::sync::Arc;
 
+use tidegate_core::file_index::StoredFile;
 use tidegate_core::store::StoreError;
 use tidegate_core::{Account, JobId};
 use tidegate_net::Url;
 
-use super::{FileStore, FileStoreError, StoredFile, random};
-use crate::files::store::output_urls::id_in_placeholder;
+use super::output_urls::text_of_placeholder;
+use super::{FileStore, FileStoreError, file_id_in, random};
 
 impl FileStore {
     /// The file that a text in the output of this job names: by placeholder, an output file of the
     /// job; by URL, a file of the account.
-    pub(crate) fn resolve_weights(
+    pub(crate) async fn resolve_weights(
         &self,
         account: &Account,
         job: &JobId,
         text: &str,
-    ) -> Option<Arc<StoredFile>> {
-        match id_in_placeholder(text) {
-            Some(id) => self.find_output(account, job, id),
-            None => self.find_by_url(account, &Url::parse(text).ok()?),
+    ) -> Result<Option<Arc<StoredFile>>, StoreError> {
+        let url = Url::parse(text).ok();
+        let id = match text_of_placeholder(text) {
+            Some(sealed) => self.published(account, job, sealed).map(|file| file.id),
+            None => url.as_ref().and_then(file_id_in).map(str::to_owned),
+        };
+        match id {
+            Some(id) => self.find(account, &id).await,
+            None => Ok(None),
         }
     }
 
@@ -31,30 +37,28 @@ impl FileStore {
         file: &StoredFile,
         version: &str,
     ) -> Result<Arc<StoredFile>, FileStoreError> {
-        if let Some(existing) = self.weights_of(account, version) {
+        let is_of_version = |(owner, weights): &(Account, Arc<StoredFile>)| {
+            owner == account && weights.weights_of.as_deref() == Some(version)
+        };
+        let mut existing = self.index.weights().await?.into_iter();
+        if let Some((_, existing)) = existing.find(is_of_version) {
             return Ok(existing);
         }
-        let blob = self.blobs.acquire(&file.sha256).await;
-        if !self
-            .entries()
-            .values()
-            .any(|entry| entry.file.id == file.id)
-        {
-            return Err(FileStoreError::Io(std::io::Error::other(
-                "the file was removed in the meantime",
-            )));
-        }
         let id = JobId::from_random(random::bits()).to_string();
-        let weights = StoredFile {
+        let weights = Arc::new(StoredFile {
             id,
             expires_at: None,
             job: None,
             weights_of: Some(version.to_owned()),
             ..file.clone()
-        };
-        let weights = Arc::new(weights);
-        self.insert(account, Arc::clone(&weights), blob).await?;
-        Ok(weights)
+        });
+        if self.index.add_copy(account, &file.id, &weights).await? {
+            Ok(weights)
+        } else {
+            Err(FileStoreError::Io(std::io::Error::other(
+                "the file was removed in the meantime",
+            )))
+        }
     }
 
     /// Removes the weights of the versions that `filter` accepts.
@@ -62,21 +66,12 @@ impl FileStore {
         &self,
         filter: impl Fn(&str) -> bool,
     ) -> Result<(), StoreError> {
-        for key in self.keys_where(|entry| entry.file.weights_of.as_deref().is_some_and(&filter)) {
-            self.remove_entry(&key).await?;
+        for (account, weights) in self.index.weights().await? {
+            if weights.weights_of.as_deref().is_some_and(&filter) {
+                self.index.remove(&account, &weights.id).await?;
+            }
         }
-        self.blobs.remove_unreferenced().await;
+        self.index.remove_released(&*self.blobs.blobs).await;
         Ok(())
-    }
-
-    fn weights_of(&self, account: &Account, version: &str) -> Option<Arc<StoredFile>> {
-        let entries = self.entries();
-        let has_version = |file: &&Arc<StoredFile>| file.weights_of.as_deref() == Some(version);
-        entries
-            .values()
-            .filter(|entry| entry.account == *account)
-            .map(|entry| &entry.file)
-            .find(has_version)
-            .cloned()
     }
 }

@@ -179,12 +179,19 @@ impl TrainedVersions {
         source: &str,
         source_version: &str,
     ) -> Result<Option<TrainedVersion>, FileStoreError> {
-        let file = self.file_store.as_ref().and_then(|file_store| {
-            Some((
-                file_store,
-                file_store.resolve_weights(training.account, training.id, training.weights)?,
-            ))
-        });
+        let Training {
+            account,
+            id,
+            weights,
+            ..
+        } = training;
+        let file = match &self.file_store {
+            Some(file_store) => {
+                let found = file_store.resolve_weights(account, id, weights).await?;
+                found.map(|file| (file_store, file))
+            }
+            None => None,
+        };
         let weights = match &file {
             Some((_, file)) => Weights::File {
                 id: String::new(),
@@ -274,7 +281,10 @@ impl TrainedVersions {
         };
         let missing = || "the file of the weights is missing".to_owned();
         let file_store = self.file_store.as_ref().ok_or_else(missing)?;
-        let file = file_store.find(&trained.owner(), id).ok_or_else(missing)?;
+        let found = file_store.find(&trained.owner(), id).await;
+        let file = found
+            .map_err(|error| chain(&error).to_string())?
+            .ok_or_else(missing)?;
         file_store
             .copy(&file, &trained.weights_path(folder))
             .await

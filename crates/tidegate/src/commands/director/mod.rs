@@ -51,7 +51,10 @@ pub(crate) async fn director(
             .hint("give the URL of `tidegate api` with --api, such as http://10.0.0.6:5000")
             .into());
     }
-    let net = Client::new(NetConfig::default());
+    let net = Client::new(NetConfig {
+        max_file: args.max_file as u64,
+        ..NetConfig::default()
+    });
     let api = ApiClient::new(net, args.api.clone(), &token)?;
     if args.install {
         models::install_packages(args, format)?;
