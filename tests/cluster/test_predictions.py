@@ -10,6 +10,7 @@ import replicate
 import requests
 from cluster import Cluster
 from server_process import Server
+from sse import EventStream
 from waiting import wait_until
 
 TERMINAL = ("succeeded", "failed", "canceled", "aborted")
@@ -57,6 +58,22 @@ def test_a_client_can_wait_for_the_result(cluster: Cluster):
         timeout=20,
     )
     assert reply.json()["output"] == "now"
+
+
+def test_the_stream_of_a_short_prediction_has_its_whole_output(new_cluster: Cluster):
+    api = new_cluster.start_api()
+    new_cluster.start_director("generator")
+    new_cluster.wait_for_model("local/generator")
+    url = f"{api.url}/models/local/generator/predictions"
+    for _ in range(20):
+        headers = {"Accept": "text/event-stream"}
+        body = {"input": {"count": 2, "log": "a line"}}
+        with requests.post(url, json=body, headers=headers, stream=True, timeout=30) as response:
+            events = list(EventStream(response))
+        names = [event.name for event in events if event.name != "metric"]
+        assert names == ["start", "log", "output", "output", "completed"], new_cluster.logs()
+        chunks = [event.data["chunk"] for event in events if event.name == "output"]
+        assert chunks == events[-1].data["output"] == ["chunk0", "chunk1"]
 
 
 def test_a_synchronous_prediction_of_cogs_api(cluster: Cluster):

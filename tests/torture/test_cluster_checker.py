@@ -127,6 +127,12 @@ HOLDS = {
         shown(2, 2, values=2),
         followed(1.5, 3, "output", "done"),
     ],
+    "I17 the stream of a job that runs again": [
+        accepted(),
+        run(1.02, 8),
+        shown(2, 2, values=3),
+        followed(1.5, 3, "output", "error", "done"),
+    ],
     "I27 asked before it was accepted": [
         asked(0.9, 5, op="get"),
         reply(1.2, 5, 404),

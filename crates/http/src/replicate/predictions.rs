@@ -137,11 +137,18 @@ impl AppState {
         caller: Identity,
         client: ClientProfile,
     ) -> Result<Response, ApiError> {
-        let job = self.find(kind, &caller, id).await?;
-        self.models
+        let found = self.find(kind, &caller, id).await?;
+        let canceled = self
+            .models
             .lookup()
-            .cancel(&caller.account, job.id())
+            .cancel(&caller.account, found.id())
             .await?;
+        let job = if canceled {
+            found
+        } else {
+            // It has ended since it was found, and no client may have waited for that.
+            self.find(kind, &caller, id).await?
+        };
         // Wait also if there was nothing to cancel: the end of the job may be about to be stored.
         // If the model does not stop in time, the response has the current status.
         tokio::time::timeout(CANCEL_TIMEOUT, job.ended()).await.ok();

@@ -192,7 +192,9 @@ impl JobService {
         };
         match record {
             Ok(Some(record)) if record.status.is_terminal() => {
-                job.show_attempt(record.attempt);
+                if job.show_attempt(record.attempt) {
+                    job.show_rest(&record);
+                }
                 job.adopt_end(record);
                 true
             }

@@ -2,11 +2,13 @@
 
 use std::sync::PoisonError;
 
+use bytes::Bytes;
 use jiff::Timestamp;
-use tidegate_core::{Status, Step};
+use tidegate_core::record::JobRecord;
+use tidegate_core::{LogSource, Status, Step};
 
 use super::output_events::EventPositions;
-use super::{Job, State, now};
+use super::{Job, State, now, split_list};
 use crate::cluster::followers::FollowRequest;
 use crate::stream::{History, StreamEvent};
 
@@ -72,6 +74,34 @@ impl Job {
             self.inner.changed.notify_waiters();
         }
         is_shown
+    }
+
+    /// Shows what the record of an ended job has beyond the live events: a short job publishes none, and the
+    /// last ones may be lost. Nothing is added after events that are missing.
+    pub(crate) fn show_rest(&self, record: &JobRecord) {
+        let Some(completion) = &record.completion else {
+            return;
+        };
+        if let Some(at) = record.started_at {
+            self.show_started(at);
+        }
+        let rest = self.with(|state| {
+            completion
+                .logs
+                .strip_prefix(&*state.logs)
+                .map(str::to_owned)
+        });
+        if let Some(text) = rest.filter(|text| !text.is_empty()) {
+            self.log(LogSource::Stdout, &text);
+        }
+        let values: Vec<Bytes> = completion.output.iter().flat_map(split_list).collect();
+        let shown = self.with(|state| {
+            (!state.returned && values.starts_with(&state.output)).then_some(state.output.len())
+        });
+        for json in values.into_iter().skip(shown.unwrap_or(usize::MAX)) {
+            // The record has the whole output, if it is larger than the limit.
+            self.output(json).ok();
+        }
     }
 
     /// Says which attempt has produced the recorded end.
