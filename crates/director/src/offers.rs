@@ -58,9 +58,7 @@ impl ModelOffers {
         ModelOffer {
             model: model.name().to_owned(),
             version: version.id().to_owned(),
-            schema_hash: executor
-                .description()
-                .map(|schema| self.hash(version.id(), schema)),
+            schema_hash: schema_of(&version).map(|schema| self.hash(version.id(), schema)),
             slots: u32::try_from(slots).unwrap_or(u32::MAX),
         }
     }
@@ -99,7 +97,7 @@ impl ModelOffers {
             Some(ModelRegistration {
                 model: version.jobs.target().model.clone(),
                 version: id.clone(),
-                schema: Bytes::clone(&*version.executor().description()?),
+                schema: Bytes::clone(&*schema_of(&version)?),
                 description: version.description.clone(),
                 created_at: version.created_at,
                 is_handler: version.is_handler,
@@ -112,5 +110,15 @@ impl ModelOffers {
     pub(crate) fn refuse(&self, refused: &RefusedModel) -> bool {
         self.with(|state| state.refused.insert(refused.version.clone()));
         !self.offers().is_empty()
+    }
+}
+
+/// The schema of a version, as soon as it is final: the script of a handler defines a part of it when it runs.
+fn schema_of(version: &ServedVersion) -> Option<Arc<Bytes>> {
+    let executor = version.executor();
+    if version.is_handler {
+        executor.schema()
+    } else {
+        executor.description()
     }
 }

@@ -36,8 +36,9 @@ const OTHER_SCHEMA: &str = "this version is registered with a different schema; 
 pub struct ModelCatalog {
     models: ModelRegistry,
     documents: Arc<dyn Documents>,
-    /// The hash of the schema of each version that is served.
-    served: Mutex<HashMap<String, String>>,
+    /// The hash of the schema of each version that is served; absent for handlers, whose schema depends on
+    /// what their script did when it ran.
+    served: Mutex<HashMap<String, Option<String>>>,
     /// When all documents were read, and what the last registration was at that time.
     last_refresh: Mutex<Option<(Instant, Option<Bytes>)>>,
 }
@@ -93,12 +94,16 @@ impl ModelCatalog {
         let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         offers
             .filter_map(|(version, hash)| Some((version, hash?)))
-            .filter(|(version, hash)| served.get(*version).map(String::as_str) != Some(*hash))
+            .filter(|(version, hash)| match served.get(*version) {
+                Some(known) => known.as_deref().is_some_and(|known| known != *hash),
+                None => true,
+            })
             .map(|(version, _)| version.to_owned())
             .collect()
     }
 
-    /// Registers models. The first schema of a version wins: a model with another one is refused.
+    /// Registers models. The first schema of a version wins: a model with another one is refused, unless it is
+    /// a handler.
     pub async fn register(
         &self,
         models: Vec<ModelRegistration>,
@@ -117,7 +122,7 @@ impl ModelCatalog {
             let first: StoredModel = serde_json::from_slice(&first).map_err(|error| {
                 StoreError::Corrupt(format!("registered model `{name}`: {error}"))
             })?;
-            if is_same_schema(&first, &model) {
+            if first.is_handler || is_same_schema(&first, &model) {
                 self.serve(first);
             } else {
                 refused.push(RefusedModel {
@@ -188,7 +193,7 @@ impl ModelCatalog {
         if served.contains_key(&stored.target.version) {
             return;
         }
-        let hash = hash_of(stored.schema.as_bytes());
+        let hash = (!stored.is_handler).then(|| hash_of(stored.schema.as_bytes()));
         served.insert(stored.target.version.clone(), hash);
         let Target { model, version, .. } = &stored.target;
         tracing::info!(model, version, "serving a registered model");
