@@ -140,6 +140,51 @@ def parse(response: requests.Response) -> Iterator[dict[str, str]]:
             event = {}
 
 
+def test_a_job_that_a_draining_director_gave_back_may_lose_one_more_director(
+    new_cluster: Cluster, postgres: Postgres, tmp_path: Path
+):
+    def attempts() -> str:
+        state = "SELECT attempt || ' ' || released || ' ' || status FROM tidegate.jobs"
+        return postgres.sql(new_cluster.postgres_url, state)
+
+    api = new_cluster.start_api()
+    drained = new_cluster.start_director("echo", "--drain-timeout", "0s")
+    new_cluster.wait_for_model("local/echo")
+    gate = tmp_path / "gate"
+    prediction = create(api, text="third", gate=str(gate))["id"]
+    wait_for_start(api, prediction)
+    drained.process.terminate()
+    drained.process.wait(30)
+    assert attempts() == "1 1 queued", new_cluster.logs()
+    killed = new_cluster.start_director("echo")
+    wait_until(lambda: attempts() == "2 1 processing", "the second attempt", 30)
+    killed.process.kill()
+    gate.touch()
+    new_cluster.start_director("echo")
+    result = ended(new_cluster, api, prediction)
+    assert (result["status"], result["output"]) == ("succeeded", "third"), new_cluster.logs()
+    assert attempts() == "3 1 succeeded"
+
+
+def test_a_deployment_is_in_use_on_every_api_process(new_cluster: Cluster, tmp_path: Path):
+    first, second = new_cluster.start_api(), new_cluster.start_api()
+    new_cluster.start_director("echo")
+    version = new_cluster.wait_for_model("local/echo")["id"]
+    deployment = {"name": "app", "model": "local/echo", "version": version, "hardware": "local"}
+    deployment |= {"min_instances": 0, "max_instances": 1}
+    created = requests.post(f"{first.url}/v1/deployments", json=deployment, timeout=20)
+    assert created.status_code == 201, created.text
+    path = f"/v1/deployments/{created.json()['owner']}/app"
+    gate = tmp_path / "gate"
+    body = {"input": {"gate": str(gate)}}
+    prediction = requests.post(f"{first.url}{path}/predictions", json=body, timeout=20).json()["id"]
+    in_use = requests.delete(f"{second.url}{path}", timeout=20)
+    assert in_use.status_code == 409, in_use.text
+    gate.touch()
+    ended(new_cluster, first, prediction)
+    assert requests.delete(f"{second.url}{path}", timeout=20).status_code == 204
+
+
 def test_a_director_whose_name_another_one_uses_ends_and_is_not_started_again(
     new_cluster: Cluster, tmp_path: Path
 ):
