@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 from pathlib import Path
 
 #: A process id and the start time of the process: ids are used again.
 Process = tuple[int, str]
+
+#: Below the range from which the system takes the ports of outgoing connections.
+_PORTS = (12_000, 32_000)
 
 #: Variables of the developer's shell that would change what a server does.
 _FOREIGN = (
@@ -30,9 +34,12 @@ def clean_env() -> dict[str, str]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A free port that the system gives to no connection while its server is down."""
+    while True:
+        port = random.randrange(*_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def dies_with_us(signal_name: str) -> list[str]:

@@ -58,10 +58,10 @@ class Receiver:
         if before in ("hang", "refuse") or mode == "refuse":
             self._close_connections()
         if mode == "refuse" and self._server:
-            self._server.close()
-            self._server = None
             # Bound but not listening: the port stays ours and connections are refused.
             self._socket = _bound(self.port)
+            self._server.close()
+            self._server = None
         elif mode != "refuse" and self._server is None:
             await self._listen()
 
@@ -117,5 +117,7 @@ class Receiver:
 def _bound(port: int) -> socket.socket:
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # The next socket is bound before this one is closed, so that no other process gets the port.
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     made.bind(("127.0.0.1", port))
     return made
