@@ -96,8 +96,8 @@ fn problem(info: &HashMap<String, String>) -> Option<String> {
     }
     if value("redis_mode") == "cluster" {
         return Some(
-            "it is a node of a Redis Cluster, where the streams of a queue are on different nodes; use one \
-             server, or servers with sentinels"
+            "it is a node of a Redis Cluster, where the streams of a queue would be on different nodes; use \
+             one server, or a replicated one with sentinels, `redis+sentinel://HOST,HOST/MASTER`"
                 .to_owned(),
         );
     }
@@ -174,7 +174,7 @@ mod tests {
     fn a_problem_says_how_to_fix_it() {
         for (info, expected) in [
             ("redis_version:5.0.7", "6.2 or newer"),
-            ("redis_version:7.0.15\nredis_mode:cluster", "use one server"),
+            ("redis_version:7.0.15\nredis_mode:cluster", "one server"),
             (
                 "redis_version:7.0.15\nmaxmemory_policy:allkeys-lru",
                 "maxmemory-policy noeviction",

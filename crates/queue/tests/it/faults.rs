@@ -214,6 +214,20 @@ async fn a_server_that_evicts_keys_is_refused() {
 }
 
 #[tokio::test]
+async fn a_node_of_a_redis_cluster_is_refused() {
+    let server = RedisServer::start_with(&["--cluster-enabled", "yes"]);
+    let Err(error) = RedisQueue::open(server.config("one")).await else {
+        panic!("it is a node of a cluster");
+    };
+    assert!(matches!(error, RedisOpenError::Unusable { .. }));
+    let text = error.to_string();
+    assert!(
+        text.contains("Redis Cluster") && text.contains("redis+sentinel://"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
 async fn a_server_with_the_jobs_of_another_store_is_refused() {
     let server = RedisServer::start();
     let of_store = |store: &str| RedisQueueConfig {
