@@ -37,7 +37,8 @@ def becomes(server, expected, name, **labels):
 
 def documented():
     """Name to (type, labels) as the page has them."""
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|([^|]*)\|", PAGE.read_text(), re.M)
+    page = PAGE.read_text().partition("\n## API processes of a cluster\n")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|([^|]*)\|", page, re.M)
     return {name: (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
 
 

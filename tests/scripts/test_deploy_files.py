@@ -146,16 +146,13 @@ def test_the_variables_exist():
     assert used - set(re.findall(r"\bTIDEGATE_[A-Z_]+", listed)) == set()
 
 
-def test_the_columns_of_the_queries_exist():
-    columns = re.findall(
-        r"^    (\w+) ",
-        (ROOT / "crates/store/src/postgres/schema/1.sql").read_text("utf-8").partition("\n);")[0],
-        re.M,
-    )
-    condition = "completed_at IS NULL AND (lease_holder IS NULL OR lease_expired)"
-    for file in (DEPLOY / "kubernetes/autoscaling.yaml", GUIDE):
-        assert condition in file.read_text("utf-8")
-    assert {"completed_at", "lease_holder", "lease_expired", "model", "waiting_since"} <= set(columns)
+def test_the_metrics_of_the_queries_exist():
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/reference/metrics.md").read_text("utf-8"), re.M)
+    scaled = (DEPLOY / "kubernetes/autoscaling.yaml").read_text("utf-8")
+    assert "tidegate_queue_waiting{model=" in scaled
+    used = set(re.findall(r"\btidegate_\w+", scaled + GUIDE.read_text("utf-8")))
+    assert len(used) > 8
+    assert used - set(rows) == set()
 
 
 @pytest.mark.parametrize("file", YAML_FILES, ids=lambda file: file.name)

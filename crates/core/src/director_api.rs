@@ -162,6 +162,9 @@ pub struct ModelRegistration {
     /// Whether it is a Runpod handler.
     #[serde(default)]
     pub is_handler: bool,
+    /// Whether its predictions are calls of a procedure.
+    #[serde(default)]
+    pub is_procedure: bool,
 }
 
 /// The reply to a registration.

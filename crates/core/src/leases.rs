@@ -138,6 +138,17 @@ pub struct JobProgress {
     pub started_at: Option<Timestamp>,
 }
 
+/// How much the directors and the senders of webhooks have to do, for metrics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClusterCounts {
+    /// The leases that have not expired: the jobs that directors run.
+    pub leases: usize,
+    /// The directors that live.
+    pub directors: usize,
+    /// How long the webhook message that is due the longest has not been sent.
+    pub oldest_due_message: Option<Duration>,
+}
+
 /// The leases of a cluster, and the bookkeeping that finds jobs that no director runs.
 #[async_trait]
 pub trait Leases: Send + Sync {
@@ -190,4 +201,7 @@ pub trait Leases: Send + Sync {
         age: Duration,
         limit: usize,
     ) -> Result<Vec<JobRecord>, StoreError>;
+
+    /// Counts leases, directors and messages that are due. Takes the same time however many jobs wait.
+    async fn counts(&self) -> Result<ClusterCounts, StoreError>;
 }

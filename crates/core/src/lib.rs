@@ -9,6 +9,7 @@ pub mod chain;
 pub mod clock;
 pub mod counters;
 pub mod director_api;
+pub mod director_metrics;
 pub mod event;
 pub mod fair_queue;
 pub mod file_index;

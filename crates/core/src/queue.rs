@@ -148,6 +148,8 @@ pub struct DeadLetter {
     pub at: Timestamp,
     /// The beginning of the message, as text.
     pub data: String,
+    /// The size of the message in bytes; 0 if it is not known.
+    pub size: usize,
 }
 
 /// The result of putting back an entry whose consumer is gone.
@@ -168,6 +170,26 @@ pub struct QueueDepth {
     pub waiting: usize,
     /// Entries that a consumer has taken and not yet acknowledged.
     pub claimed: usize,
+}
+
+/// How full a queue is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueUsage {
+    /// The queue.
+    pub name: QueueName,
+    /// The number of its entries.
+    pub depth: QueueDepth,
+    /// How long ago the oldest waiting entry was pushed.
+    pub oldest_wait: Option<Duration>,
+}
+
+/// How full all queues are, for metrics.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QueueStatistics {
+    /// The queues that have or had entries.
+    pub queues: Vec<QueueUsage>,
+    /// The number of dead letters.
+    pub dead_letters: usize,
 }
 
 /// The queues in which jobs wait.
@@ -261,6 +283,9 @@ pub trait Queue: Send + Sync {
 
     /// The number of entries in a queue.
     async fn depth(&self, queue: &QueueName) -> Result<QueueDepth, QueueError>;
+
+    /// How full all queues are. Takes the same time however many entries a shared queue has.
+    async fn statistics(&self) -> Result<QueueStatistics, QueueError>;
 
     /// The queues that have or had entries.
     async fn queues(&self) -> Result<Vec<QueueName>, QueueError>;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tidegate_core::director_metrics::DirectorMetrics;
 use tidegate_core::queue::{Claim, Queue};
 
 /// The pause after the queue did not accept an acknowledgement.
@@ -17,14 +18,16 @@ const MAX_TRIES: u32 = 60;
 /// The claims that are renewed.
 pub(crate) struct HeldClaims {
     queue: Arc<dyn Queue>,
+    metrics: Arc<DirectorMetrics>,
     claims: Mutex<BTreeMap<u64, Claim>>,
     next: AtomicU64,
 }
 
 impl HeldClaims {
-    pub(crate) fn new(queue: Arc<dyn Queue>) -> Arc<Self> {
+    pub(crate) fn new(queue: Arc<dyn Queue>, metrics: Arc<DirectorMetrics>) -> Arc<Self> {
         Arc::new(Self {
             queue,
+            metrics,
             claims: Mutex::default(),
             next: AtomicU64::new(0),
         })
@@ -37,12 +40,18 @@ impl HeldClaims {
     /// Renews a claim until the guard is dropped.
     pub(crate) fn hold(self: &Arc<Self>, claim: Claim) -> HeldClaim {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
+        self.metrics.taken.inc();
         self.with(|claims| claims.insert(key, claim.clone()));
         HeldClaim {
             claims: Arc::clone(self),
             key,
             claim,
         }
+    }
+
+    /// The number of claims.
+    pub(crate) fn count(&self) -> usize {
+        self.with(|claims| claims.len())
     }
 
     /// Renews the claims, for ever.
@@ -92,6 +101,7 @@ impl HeldClaim {
 
     /// Returns the message to the queue: its job did not start here.
     pub(crate) async fn put_back(self) {
+        self.claims.metrics.returned.inc();
         if let Err(error) = self.claims.queue.put_back(&self.claim).await {
             tracing::warn!(job = %self.claim.entry.id, %error, "failed to put message back, it is found when it is no longer renewed");
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tidegate_core::clock;
 use tidegate_core::director_api::DirectorJobKind;
+use tidegate_core::director_metrics::{DirectorMetrics, DirectorState};
 use tidegate_core::leases::{Holder, JobRef};
 use tidegate_core::live::Live;
 use tidegate_core::queue::{Queue, QueueError};
@@ -182,6 +183,7 @@ impl Director {
             models,
             live,
         } = deps;
+        let metrics = Arc::<DirectorMetrics>::default();
         let boot = clock::now().as_microsecond();
         let holder = Holder {
             name: config.name.clone(),
@@ -191,9 +193,9 @@ impl Director {
             config,
             holder,
             api,
-            claims: HeldClaims::new(Arc::clone(&queue)),
+            claims: HeldClaims::new(Arc::clone(&queue), Arc::clone(&metrics)),
+            metrics,
             queue,
-            offers: ModelOffers::new(models.clone()),
             models,
             live,
             leases: Arc::default(),
@@ -231,6 +233,21 @@ impl Director {
     /// The number of jobs that the director runs.
     pub fn running(&self) -> usize {
         self.inner.leases.all().len()
+    }
+
+    /// The counters.
+    pub fn metrics(&self) -> Arc<DirectorMetrics> {
+        Arc::clone(&self.inner.metrics)
+    }
+
+    /// What it does now.
+    pub fn state(&self) -> DirectorState {
+        DirectorState {
+            is_connected: self.is_connected(),
+            is_isolated: self.is_isolated(),
+            leases: self.running(),
+            messages: self.inner.claims.count(),
+        }
     }
 
     /// Runs jobs until `stop` is cancelled; then takes no more messages and finishes the jobs that it has,

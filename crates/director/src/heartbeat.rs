@@ -9,6 +9,7 @@ use tidegate_core::chain;
 use tidegate_core::director_api::{
     AssignedQueue, DirectorJobKind, HeartbeatCall, HeartbeatReply, RegisterCall,
 };
+use tidegate_core::director_metrics::HeartbeatOutcome;
 use tidegate_core::leases::HeldLease;
 use tidegate_core::queue::{QueueKind, QueueName};
 use tokio::time::Instant;
@@ -51,6 +52,7 @@ impl Inner {
             let limit = schedule.interval.clamp(Duration::from_secs(1), MAX_LIMIT);
             match self.api.heartbeat(&call, limit).await {
                 Ok(reply) => {
+                    self.metrics.heartbeats.of(HeartbeatOutcome::Replied).inc();
                     if !schedule.has_connected {
                         tracing::info!(
                             name = self.holder.name,
@@ -76,6 +78,7 @@ impl Inner {
                     tokio::time::sleep(self.api.pause().min(schedule.interval)).await;
                 }
                 Err(_) => {
+                    self.metrics.heartbeats.of(HeartbeatOutcome::Failed).inc();
                     self.connected.send_replace(false);
                     let is_expired = schedule.renewed_at.elapsed() >= schedule.lease;
                     if is_expired && schedule.has_connected {
@@ -226,6 +229,7 @@ impl Inner {
             return;
         }
         self.set_isolated(true);
+        self.metrics.isolations.inc();
         match self.config.on_isolated {
             OnIsolated::Stop => {
                 let stopped = self.leases.abandon_predictions();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tidegate_core::chain;
 use tidegate_core::director_api::{FinishCall, LeaseToken, UpdateCall};
+use tidegate_core::director_metrics::DirectorMetrics;
 use tidegate_core::lease::{LeaseRequest, LeaseResult};
 use tidegate_core::leases::HeldLease;
 use tidegate_core::outbox::OutboxMessage;
@@ -27,6 +28,7 @@ pub(crate) struct LeasedJobPorts {
     pub(crate) api: Arc<dyn ApiCalls>,
     pub(crate) lease: HeldLease,
     pub(crate) token: LeaseToken,
+    pub(crate) metrics: Arc<DirectorMetrics>,
 }
 
 #[async_trait]
@@ -69,7 +71,10 @@ impl InterimMessages for LeasedJobPorts {
         };
         for _ in 0..MAX_INTERIM_TRIES {
             match self.api.update(&call).await {
-                Ok(reply) => return reply.is_current,
+                Ok(reply) => {
+                    self.metrics.updates.inc();
+                    return reply.is_current;
+                }
                 Err(error) if error.is_permanent() => {
                     tracing::warn!(job = %self.lease.job.id, error = %chain(&error), "failed to send interim webhook");
                     return true;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidegate_core::chain;
 use tidegate_core::director_api::{LeaseCall, LeaseReply, LeaseToken, LeasedJob, ReleaseCall};
+use tidegate_core::director_metrics::{LeaseRequestReply, LeasedRunEnd};
 use tidegate_core::lease::Nonce;
 use tidegate_core::leases::{HeldLease, JobRef};
 use tidegate_core::port::Admitted;
@@ -43,7 +44,9 @@ impl Inner {
             account: entry.account.clone(),
             id: entry.id.clone(),
         };
-        match self.lease(job.clone(), &claim).await {
+        let reply = self.lease(job.clone(), &claim).await;
+        self.count_reply(reply.as_ref());
+        match reply {
             Some(LeaseReply::Granted(leased)) => {
                 let lease = HeldLease {
                     job,
@@ -57,6 +60,7 @@ impl Inner {
                     }
                     Err(refusal) => {
                         tracing::warn!(job = %leased.spec.id, %refusal, "released job: the model does not accept it");
+                        self.count_end(LeasedRunEnd::GivenBack);
                         self.give_back(guard.lease(), leased.token, claim).await;
                     }
                 }
@@ -124,6 +128,7 @@ impl Inner {
             api: Arc::clone(&self.api),
             lease: guard.lease(),
             token: token.clone(),
+            metrics: Arc::clone(&self.metrics),
         });
         let (job, run) = version.jobs.run_leased(LeasedRun {
             spec,
@@ -144,11 +149,13 @@ impl Inner {
             attempt: fence.attempt,
             job: Arc::clone(&job),
             service: version.jobs.clone(),
+            metrics: Arc::clone(&self.metrics),
         };
         let is_over = CancellationToken::new();
         self.tasks.spawn(publisher.run(is_over.clone()));
         let outcome = run.await;
         is_over.cancel();
+        self.count_end(end_of(&outcome, guard.abandon_cause()));
         match outcome {
             RunOutcome::Committed => claim.ack().await,
             RunOutcome::ByAnother => {
@@ -167,6 +174,21 @@ impl Inner {
                 }
             },
         }
+    }
+
+    fn count_reply(&self, reply: Option<&LeaseReply>) {
+        let label = match reply {
+            Some(LeaseReply::Granted(_)) => LeaseRequestReply::Granted,
+            Some(LeaseReply::HeldByAnother) => LeaseRequestReply::HeldByAnother,
+            Some(LeaseReply::Over) => LeaseRequestReply::Over,
+            Some(LeaseReply::Superseded) => LeaseRequestReply::Superseded,
+            None => LeaseRequestReply::Refused,
+        };
+        self.metrics.leases.of(label).inc();
+    }
+
+    fn count_end(&self, end: LeasedRunEnd) {
+        self.metrics.runs.of(end).inc();
     }
 
     /// Lets another director run a job at once.
@@ -189,5 +211,16 @@ impl Inner {
                 Err(_) => tokio::time::sleep(self.api.pause()).await,
             }
         }
+    }
+}
+
+/// The result of a run.
+fn end_of(outcome: &RunOutcome, cause: Option<AbandonCause>) -> LeasedRunEnd {
+    match (outcome, cause) {
+        (RunOutcome::Committed, _) => LeasedRunEnd::Committed,
+        (RunOutcome::ByAnother, _) => LeasedRunEnd::ByAnother,
+        (RunOutcome::Left, Some(AbandonCause::Lost)) => LeasedRunEnd::Lost,
+        (RunOutcome::Left, Some(AbandonCause::Isolated)) => LeasedRunEnd::Isolated,
+        (RunOutcome::Left, Some(AbandonCause::Stopping) | None) => LeasedRunEnd::GivenBack,
     }
 }

@@ -11,6 +11,7 @@ use futures_util::FutureExt;
 use tidegate_core::chain;
 use tidegate_core::clock;
 use tidegate_core::director_api::{LeaseToken, PublishCall, PublishReply};
+use tidegate_core::director_metrics::DirectorMetrics;
 use tidegate_core::leases::JobRef;
 use tidegate_core::live::{LiveBatch, LiveEvent};
 use tidegate_service::{Job, JobService, StreamBatch, StreamEvent, StreamReader};
@@ -36,6 +37,7 @@ pub(crate) struct EventPublisher {
     pub(crate) job: Arc<Job>,
     /// The service that runs the job.
     pub(crate) service: JobService,
+    pub(crate) metrics: Arc<DirectorMetrics>,
 }
 
 /// The events of a job that are not dropped yet.
@@ -99,7 +101,10 @@ impl EventPublisher {
         };
         loop {
             match self.api.publish(&call).await {
-                Ok(reply) => return Some(reply),
+                Ok(reply) => {
+                    self.metrics.events.add(call.batch.events.len() as u64);
+                    return Some(reply);
+                }
                 Err(error) if error.is_permanent() => {
                     tracing::warn!(job = %self.job_ref.id, error = %chain(&error), "stopped publishing events of job");
                     return None;

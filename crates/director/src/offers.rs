@@ -5,12 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use ring::digest;
-use tidegate_core::director_api::{ModelOffer, ModelRegistration, RefusedModel, compact_schema};
+use tidegate_core::director_api::{
+    DirectorJobKind, ModelOffer, ModelRegistration, RefusedModel, compact_schema,
+};
 use tidegate_service::{ModelRegistry, ServedModel, ServedVersion};
 
 /// The models of a registry, as the API sees them.
 pub(crate) struct ModelOffers {
     models: ModelRegistry,
+    job_kind: DirectorJobKind,
     state: Mutex<State>,
 }
 
@@ -23,9 +26,10 @@ struct State {
 }
 
 impl ModelOffers {
-    pub(crate) fn new(models: ModelRegistry) -> Self {
+    pub(crate) fn new(models: ModelRegistry, job_kind: DirectorJobKind) -> Self {
         Self {
             models,
+            job_kind,
             state: Mutex::default(),
         }
     }
@@ -101,6 +105,7 @@ impl ModelOffers {
                 description: version.description.clone(),
                 created_at: version.created_at,
                 is_handler: version.is_handler,
+                is_procedure: self.job_kind == DirectorJobKind::Procedure,
             })
         };
         versions.iter().filter_map(registration).collect()

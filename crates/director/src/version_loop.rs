@@ -1,8 +1,9 @@
 //! The loop of one version: waits for a free place, takes one message from the queues of the version, and
 //! starts its job.
 //!
-//! All queues of the version are read at the same time, so that a message of any of them starts at once. If
-//! a second read gets a message while no place is free, that message is put back.
+//! Messages that wait are taken from the queues of the version in turn. If none waits, all queues are read
+//! at the same time, so that a message of any of them starts at once; if a second read gets a message while
+//! no place is free, that message is put back.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub(crate) struct VersionLoop {
     /// owner.
     reads: FuturesUnordered<BoxFuture<(QueueName, Option<Claim>)>>,
     reading: HashSet<QueueName>,
+    /// Which queue is asked first, if there are several.
+    turn: usize,
 }
 
 impl VersionLoop {
@@ -46,6 +49,7 @@ impl VersionLoop {
             place: None,
             reads: FuturesUnordered::new(),
             reading: HashSet::new(),
+            turn: 0,
         }
     }
 
@@ -54,6 +58,10 @@ impl VersionLoop {
         let (director, capacity) = (Arc::clone(&self.director), Arc::clone(&self.capacity));
         while !director.draining.is_cancelled() {
             if self.place.is_some() {
+                if let Some(claim) = self.take_waiting().await {
+                    self.start_job(claim).await;
+                    continue;
+                }
                 self.start_reads();
             }
             let is_idle = self.place.is_some() && self.reads.is_empty();
@@ -75,6 +83,30 @@ impl VersionLoop {
                 director.claims.hold(claim).put_back().await;
             }
         }
+    }
+
+    /// Takes a message that waits, if there are several queues: a blocking read of each of them would take
+    /// one message of each.
+    async fn take_waiting(&mut self) -> Option<Claim> {
+        let mut queues = queues_now(&self.director, &self.version);
+        if queues.len() < 2 {
+            return None;
+        }
+        self.turn = (self.turn + 1) % queues.len();
+        queues.rotate_left(self.turn);
+        for queue in queues {
+            if self.reading.contains(&queue) {
+                continue;
+            }
+            let now = TakeOptions::within(Duration::ZERO);
+            match self.director.queue.take(&queue, now).await {
+                Ok(None) => {}
+                Ok(claim) => return claim,
+                // The blocking read reports it.
+                Err(_) => return None,
+            }
+        }
+        None
     }
 
     /// Reads the queues that are not being read.

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use model_queue::{ModelQueue, RemovedEntry, TakenEntry};
 use tidegate_core::queue::{
     Claim, DeadLetter, EntryPlace, FoundEntry, Queue, QueueDepth, QueueEntry, QueueError,
-    QueueName, TakeOptions,
+    QueueName, QueueStatistics, QueueUsage, TakeOptions,
 };
 use tidegate_core::{Account, JobId};
 use tokio::sync::Notify;
@@ -313,6 +313,21 @@ impl Queue for MemoryQueue {
 
     async fn depth(&self, name: &QueueName) -> Result<QueueDepth, QueueError> {
         Ok(self.with(|queues| queues.queue(name).depth()))
+    }
+
+    async fn statistics(&self) -> Result<QueueStatistics, QueueError> {
+        let now = Timestamp::now();
+        Ok(self.with(|queues| {
+            let usage = |(name, queue): (&QueueName, &ModelQueue)| QueueUsage {
+                name: name.clone(),
+                depth: queue.depth(),
+                oldest_wait: queue.oldest_wait(now),
+            };
+            QueueStatistics {
+                queues: queues.queues.iter().map(usage).collect(),
+                dead_letters: queues.dead_letters.len(),
+            }
+        }))
     }
 
     async fn queues(&self) -> Result<Vec<QueueName>, QueueError> {

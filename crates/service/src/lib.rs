@@ -32,8 +32,9 @@ mod webhook;
 use tidegate_core::random;
 
 pub use cluster::{
-    CallError, Cluster, ClusterSettings, ClusterUpkeep, DirectorCalls, LeaseTokens, LinkedMessage,
-    MessageLinks, ModelCatalog, QueuedMarks, StreamUrls,
+    CallError, Cluster, ClusterMetrics, ClusterMonitor, ClusterSettings, ClusterState,
+    ClusterUpkeep, DirectorCalls, LeaseRequestResult, LeaseTokens, LinkedMessage, MessageLinks,
+    ModelCatalog, ModelQueueUsage, QueueDirectory, QueuedMarks, StreamUrls,
 };
 pub use config::{Config, Deps, JobSettings, OnLost, RendererFactory};
 pub use files::store::{

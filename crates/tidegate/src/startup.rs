@@ -22,7 +22,7 @@ use tidegate_http::edge::EdgeConfig;
 use tidegate_http::metrics::{self, MetricSources};
 use tidegate_net::Url;
 use tidegate_queue::upkeep::{self, UpkeepConfig};
-use tidegate_service::{ModelRegistry, Resumed, WebhookSecrets};
+use tidegate_service::{ClusterMonitor, ModelRegistry, Resumed, WebhookSecrets};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -139,12 +139,14 @@ impl ListeningServer {
         routes: Router,
         upkeep: QueueUpkeep,
         job_services: JobServices,
-        store: Option<Arc<StoreMetrics>>,
+        metrics: ServerMetrics,
     ) -> RunningServer {
         let sources = MetricSources {
             job_services: Arc::clone(&job_services),
             request_metrics: Arc::clone(&self.edge.request_metrics),
-            store,
+            store: metrics.store,
+            cluster: metrics.cluster,
+            director: None,
             build: build_info::BUILD,
             started_at: self.started_at,
         };
@@ -167,6 +169,13 @@ impl ListeningServer {
             job_services,
         }
     }
+}
+
+/// What a server shows in its metrics besides jobs and requests.
+#[derive(Default)]
+pub(crate) struct ServerMetrics {
+    pub(crate) store: Option<Arc<StoreMetrics>>,
+    pub(crate) cluster: Option<Arc<ClusterMonitor>>,
 }
 
 /// What keeps the queue of a server consistent.

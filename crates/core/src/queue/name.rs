@@ -19,7 +19,7 @@ pub struct QueueName(Arc<str>);
 pub enum QueueKind {
     /// Predictions of one version of a model.
     VersionPrediction,
-    /// Predictions through one deployment.
+    /// Predictions of one version through one deployment.
     DeploymentPrediction,
     /// Calls of one procedure.
     FunctionPrediction,
@@ -62,20 +62,29 @@ impl QueueName {
 
     /// The shared queue of the jobs of this kind for a target: that of its deployment if the jobs were
     /// created through one, otherwise that of its version. Trainings never wait in the queue of a
-    /// deployment.
+    /// deployment. A deployment has a queue for each version that it had, because a director runs the jobs
+    /// of its own versions only.
     pub fn of(kind: JobKind, target: &Target) -> Self {
         let version = format!("{}:{}", target.model, target.version);
         match (kind, &target.deployment) {
             (JobKind::Training, _) => Self::of_kind(QueueKind::VersionTraining, &version),
             (JobKind::Prediction, Some(named)) => {
-                Self::of_kind(QueueKind::DeploymentPrediction, &named.deployment)
+                let subject = format!("{} {version}", named.deployment);
+                Self::of_kind(QueueKind::DeploymentPrediction, &subject)
             }
             (JobKind::Prediction, None) => Self::of_kind(QueueKind::VersionPrediction, &version),
         }
     }
 
-    /// The shared queue of a kind for a subject: `owner/name:version`, or the name of a deployment,
-    /// procedure or group of versions. The name ends with 32 hexadecimal digits of a hash of it.
+    /// The shared queue of the calls of a procedure.
+    pub fn of_procedure(target: &Target) -> Self {
+        let version = format!("{}:{}", target.model, target.version);
+        Self::of_kind(QueueKind::FunctionPrediction, &version)
+    }
+
+    /// The shared queue of a kind for a subject: `owner/name:version`, with the name of the deployment
+    /// before it if there is one, or the name of a group of versions. The name ends with 32 hexadecimal
+    /// digits of a hash of it.
     pub fn of_kind(kind: QueueKind, subject: &str) -> Self {
         let mut name = kind.prefix().to_owned();
         for byte in &digest(&SHA256, subject.as_bytes()).as_ref()[..16] {
@@ -159,16 +168,19 @@ mod tests {
     }
 
     #[test]
-    fn all_releases_of_a_deployment_share_a_queue() {
-        let mut next = target("ann/other", Some("ann/d"));
+    fn the_releases_of_a_deployment_share_the_queue_of_their_version() {
+        let first = target("ann/hello", Some("ann/d"));
+        let mut next = first.clone();
         next.deployment = Some(DeploymentRef {
             deployment: "ann/d".to_owned(),
             release: Some(3),
         });
-        assert_eq!(
-            QueueName::of(JobKind::Prediction, &target("ann/hello", Some("ann/d"))),
-            QueueName::of(JobKind::Prediction, &next)
-        );
+        let mut other = next.clone();
+        other.version = "cd".repeat(32);
+        let [first, next, other] =
+            [first, next, other].map(|target| QueueName::of(JobKind::Prediction, &target));
+        assert_eq!(first, next);
+        assert_ne!(first, other);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use super::families::{FAMILIES, MetricFamily, MetricKind, MetricValue, Sample};
+use super::families::{self, MetricFamily, MetricKind, MetricValue, Sample};
 
 /// An exposition format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,8 +101,7 @@ fn openmetrics_name(family: &MetricFamily) -> &'static str {
 /// Converts OpenMetrics to the text format of Prometheus, where a family of counters has the name
 /// of its samples and nothing marks the end.
 fn to_prometheus(text: &str) -> String {
-    let counters: HashSet<&str> = FAMILIES
-        .iter()
+    let counters: HashSet<&str> = families::all()
         .filter(|family| family.kind == MetricKind::Counter)
         .map(openmetrics_name)
         .collect();
@@ -128,8 +127,7 @@ mod tests {
 
     fn sample() -> CollectedMetrics {
         let family = |name: &str| {
-            FAMILIES
-                .iter()
+            families::all()
                 .find(|family| family.name == name)
                 .expect("the family exists")
         };

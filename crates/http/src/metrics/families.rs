@@ -2,15 +2,18 @@
 //!
 //! `docs/reference/metrics.md` has the same list; a test compares the two.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tidegate_core::counters::{Histogram, HistogramSnapshot, MetricLabel};
+use tidegate_core::counters::{Counters, Histogram, HistogramSnapshot, MetricLabel};
 use tidegate_core::health::{Health, HealthReport};
 use tidegate_core::pool_status::{PoolStatus, ProcessState};
-use tidegate_service::{JobMetrics, JobService, QueueStatus};
+use tidegate_service::{ClusterState, JobMetrics, JobService, QueueStatus};
 
 use super::MetricSources;
+use super::cluster_families::CLUSTER;
+use super::director_families::DIRECTOR;
 use super::exposition::CollectedMetrics;
 use super::process_stats::ServerProcessStats;
 
@@ -51,10 +54,11 @@ pub(super) enum MetricValue {
 }
 
 /// The state from which all samples of one scrape are computed.
-struct MetricSnapshot<'a> {
+pub(super) struct MetricSnapshot<'a> {
     models: Vec<ModelMetrics>,
     process: ServerProcessStats,
-    sources: &'a MetricSources,
+    pub(super) sources: &'a MetricSources,
+    pub(super) cluster: Option<Arc<ClusterState>>,
     now: Timestamp,
 }
 
@@ -66,8 +70,16 @@ struct ModelMetrics {
     report: HealthReport,
 }
 
-/// Collects the samples of all families.
-pub(super) fn collect(sources: &MetricSources) -> CollectedMetrics {
+/// All families, in the order in which they are written.
+pub(super) fn all() -> impl Iterator<Item = &'static MetricFamily> {
+    FAMILIES.iter().chain(CLUSTER).chain(DIRECTOR)
+}
+
+/// Collects the samples of the families that this process has.
+pub(super) fn collect(
+    sources: &MetricSources,
+    cluster: Option<Arc<ClusterState>>,
+) -> CollectedMetrics {
     let mut models: Vec<ModelMetrics> = Vec::new();
     for jobs in (sources.job_services)() {
         // The versions of a model share its counters and its queue; each has its own processes.
@@ -83,17 +95,22 @@ pub(super) fn collect(sources: &MetricSources) -> CollectedMetrics {
         models,
         process: ServerProcessStats::read(),
         sources,
+        cluster,
         now: Timestamp::now(),
     };
+    let cluster = sources.cluster.is_some().then_some(CLUSTER);
+    let director = sources.director.is_some().then_some(DIRECTOR);
+    let shared = FAMILIES.iter();
+    let own = [cluster, director].into_iter().flatten().flatten();
     CollectedMetrics(
-        FAMILIES
-            .iter()
+        shared
+            .chain(own)
             .map(|family| (family, (family.samples)(&snapshot)))
             .collect(),
     )
 }
 
-const fn counter(
+pub(super) const fn counter(
     name: &'static str,
     help: &'static str,
     samples: fn(&MetricSnapshot<'_>) -> Vec<Sample>,
@@ -106,7 +123,7 @@ const fn counter(
     }
 }
 
-const fn gauge(
+pub(super) const fn gauge(
     name: &'static str,
     help: &'static str,
     samples: fn(&MetricSnapshot<'_>) -> Vec<Sample>,
@@ -132,8 +149,8 @@ const fn histogram(
     }
 }
 
-/// All families, in the order in which they are written.
-pub(super) const FAMILIES: &[MetricFamily] = &[
+/// The families of every process that runs or accepts jobs.
+const FAMILIES: &[MetricFamily] = &[
     counter(
         "tidegate_jobs_accepted_total",
         "Accepted jobs",
@@ -522,11 +539,19 @@ impl ModelMetrics {
     }
 }
 
-fn owned((name, value): (&'static str, &str)) -> (&'static str, String) {
+pub(super) fn owned((name, value): (&'static str, &str)) -> (&'static str, String) {
     (name, value.to_owned())
 }
 
-fn unlabeled(value: Option<MetricValue>) -> Vec<Sample> {
+/// One sample for each value of a label.
+pub(super) fn labeled<L: MetricLabel>(name: &'static str, counters: &Counters<L>) -> Vec<Sample> {
+    counters
+        .each()
+        .map(|(label, n)| (vec![owned((name, label.as_str()))], MetricValue::Counter(n)))
+        .collect()
+}
+
+pub(super) fn unlabeled(value: Option<MetricValue>) -> Vec<Sample> {
     value.map(|value| (Vec::new(), value)).into_iter().collect()
 }
 

@@ -1,6 +1,8 @@
 //! `GET /metrics`: the metrics for Prometheus. Counters are incremented where events happen; gauges
 //! are computed for each scrape, so that they cannot differ from the current state.
 
+mod cluster_families;
+mod director_families;
 mod exposition;
 mod families;
 mod process_stats;
@@ -15,7 +17,9 @@ use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use jiff::Timestamp;
+use tidegate_core::director_metrics::{DirectorMetrics, DirectorState};
 use tidegate_core::store::StoreMetrics;
+use tidegate_service::ClusterMonitor;
 
 use crate::access::require_operator;
 use crate::admin::JobServices;
@@ -32,10 +36,22 @@ pub struct MetricSources {
     pub request_metrics: Arc<RequestMetrics>,
     /// The counters of the store, if there is one.
     pub store: Option<Arc<StoreMetrics>>,
+    /// The cluster that this API process belongs to.
+    pub cluster: Option<Arc<ClusterMonitor>>,
+    /// The director that this process is.
+    pub director: Option<DirectorMetricSource>,
     /// The version of this build.
     pub build: BuildInfo,
     /// When the server started.
     pub started_at: Timestamp,
+}
+
+/// Where the metrics of a director come from.
+pub struct DirectorMetricSource {
+    /// Its counters.
+    pub metrics: Arc<DirectorMetrics>,
+    /// Reads its state.
+    pub state: Arc<dyn Fn() -> DirectorState + Send + Sync>,
 }
 
 /// The route of the metrics.
@@ -56,10 +72,15 @@ async fn show(State(sources): State<Arc<MetricSources>>, headers: HeaderMap) -> 
     if let Some(jobs) = (sources.job_services)().first() {
         jobs.count_webhook_retries().await;
     }
+    let cluster = match &sources.cluster {
+        Some(monitor) => Some(monitor.state().await),
+        None => None,
+    };
     // Reading /proc blocks.
-    let text =
-        tokio::task::spawn_blocking(move || exposition::write(families::collect(&sources), format))
-            .await;
+    let text = tokio::task::spawn_blocking(move || {
+        exposition::write(families::collect(&sources, cluster), format)
+    })
+    .await;
     let Ok(Ok(body)) = text else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };

@@ -1,8 +1,8 @@
 //! Deployments: a user's name for one version of a model, with numbered releases. Past releases are
 //! kept, because a prediction shows the number of its release.
 //!
-//! A deployment starts no processes. Its predictions wait in the queue of the model; hardware and
-//! instances are stored and returned only.
+//! A deployment starts no processes. Its predictions wait in the queue of the model, or in a cluster in a
+//! queue of their own; hardware and instances are stored and returned only.
 
 use std::sync::Arc;
 
@@ -97,7 +97,7 @@ pub(super) async fn create(
     JsonBody(deploy): JsonBody<Deploy>,
 ) -> Result<Response, ApiError> {
     let (name, config) = complete_config(deploy)?;
-    state.check_config(&caller, &config).await?;
+    let service = state.check_config(&caller, &config).await?;
     if state
         .deployments()
         .all::<DeploymentRecord>(&key_prefix(&caller.account))
@@ -131,6 +131,9 @@ pub(super) async fn create(
             deployment.name
         )));
     }
+    service
+        .prepare_deployment(deployment.reference(&caller.account))
+        .await;
     Ok(reply::created(&deployment.render(&caller.account)))
 }
 
@@ -185,8 +188,9 @@ pub(super) async fn update(
         .await?
         .current
         .config;
+    let mut service = None;
     if before.with(&deploy) != before {
-        state.check_config(&caller, &before.with(&deploy)).await?;
+        service = Some(state.check_config(&caller, &before.with(&deploy)).await?);
     }
     // Two concurrent changes may result in a configuration that is not valid. Its predictions are
     // refused.
@@ -202,7 +206,13 @@ pub(super) async fn update(
         .deployments()
         .change(&key(&caller.account, &name), change)
         .await?;
-    Ok(reply::ok(&changed.ok_or(UNKNOWN)?.render(&caller.account)))
+    let changed: DeploymentRecord = changed.ok_or(UNKNOWN)?;
+    if let Some(service) = service {
+        service
+            .prepare_deployment(changed.reference(&caller.account))
+            .await;
+    }
+    Ok(reply::ok(&changed.render(&caller.account)))
 }
 
 /// `DELETE /v1/deployments/{owner}/{name}`. Refused while it has predictions that wait or run.
@@ -243,10 +253,7 @@ pub(super) async fn create_prediction(
     let DeploymentRecord { current, .. } = state.deployment(&request.caller, &owner, &name).await?;
     // The model may have changed since the release, or may not be served any more.
     let service = state.check_config(&request.caller, &current.config).await?;
-    let deployment = Some(DeploymentRef {
-        deployment: format!("{owner}/{name}"),
-        release: Some(current.number),
-    });
+    let deployment = Some(current.reference(&owner, &name));
     state
         .submit(
             &request,
@@ -327,6 +334,11 @@ impl DeploymentRecord {
         self.past.drain(..excess);
     }
 
+    /// The current release, as its predictions show it.
+    fn reference(&self, owner: &Account) -> DeploymentRef {
+        self.current.reference(owner.as_str(), &self.name)
+    }
+
     fn render<'a>(&'a self, owner: &'a Account) -> wire::Deployment<'a> {
         wire::Deployment {
             owner: owner.as_str(),
@@ -337,6 +349,13 @@ impl DeploymentRecord {
 }
 
 impl ReleaseRecord {
+    fn reference(&self, owner: &str, name: &str) -> DeploymentRef {
+        DeploymentRef {
+            deployment: format!("{owner}/{name}"),
+            release: Some(self.number),
+        }
+    }
+
     fn render<'a>(&'a self, owner: &'a Account) -> wire::Release<'a> {
         let config = &self.config;
         wire::Release {

@@ -80,6 +80,7 @@ macro_rules! conformance {
             take_returns_at_its_timeout,
             wait_for_more_than_returns_when_an_entry_is_pushed,
             depth_counts_waiting_and_taken_entries,
+            statistics_show_all_queues,
         );
         $crate::conformance!(@cases $open, deadlines:
             an_overdue_entry_is_returned_until_it_is_settled,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::queue::{Queue, QueueDepth, TakeOptions};
+use tidegate_core::queue::{Queue, QueueDepth, QueueName, TakeOptions};
 
 use super::{entry, queue_name, take_next};
 
@@ -103,5 +103,46 @@ pub async fn depth_counts_waiting_and_taken_entries(queue: Arc<dyn Queue>) {
             waiting: 1,
             claimed: 1
         }
+    );
+}
+
+/// The statistics show each queue with the age of its oldest waiting entry, and the dead letters.
+pub async fn statistics_show_all_queues(queue: Arc<dyn Queue>) {
+    assert_eq!(queue.statistics().await.unwrap().queues, []);
+    for id in ["a", "b", "c"] {
+        queue.push(&queue_name(), entry("ann", id)).await.unwrap();
+    }
+    let other = QueueName::new("ann/other:1");
+    queue.push(&other, entry("ann", "d")).await.unwrap();
+    let dead = take_next(&*queue).await.unwrap();
+    queue.bury(&dead, "for a reason").await.unwrap();
+    let first = take_next(&*queue).await.unwrap();
+    queue.push(&other, entry("ann", "e")).await.unwrap();
+    let taken = TakeOptions::within(Duration::ZERO);
+    queue.take(&other, taken).await.unwrap().unwrap();
+    queue.take(&other, taken).await.unwrap().unwrap();
+
+    let statistics = queue.statistics().await.unwrap();
+    let usage = |name: &QueueName| {
+        let mut found = statistics.queues.iter();
+        found.find(|usage| usage.name == *name).unwrap().clone()
+    };
+    assert_eq!((statistics.queues.len(), statistics.dead_letters), (2, 1));
+    let one = usage(&queue_name());
+    assert_eq!((one.depth.waiting, one.depth.claimed), (1, 1));
+    assert!(one.oldest_wait.is_some(), "one waits");
+    let both = usage(&other);
+    assert_eq!((both.depth.waiting, both.depth.claimed), (0, 2));
+    assert_eq!(both.oldest_wait, None, "all are taken");
+
+    let age = one.oldest_wait.unwrap();
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    queue.put_back(&first).await.unwrap();
+    let later = queue.statistics().await.unwrap();
+    let one = later.queues.iter().find(|usage| usage.name == queue_name());
+    let waited = one.and_then(|usage| usage.oldest_wait).unwrap();
+    assert!(
+        waited >= age + Duration::from_millis(20),
+        "{age:?} {waited:?}"
     );
 }

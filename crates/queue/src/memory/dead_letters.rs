@@ -25,11 +25,16 @@ impl DeadLetters {
             reason: reason.to_owned(),
             at: Timestamp::now(),
             data: String::new(),
+            size: 0,
         };
         self.letters.insert(self.last, letter);
         if self.letters.len() > MAX {
             self.letters.pop_first();
         }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.letters.len()
     }
 
     pub(super) fn list(&self, after: Option<&str>, limit: usize) -> Vec<DeadLetter> {

@@ -1,6 +1,6 @@
 //! The in-memory queue of one model: the waiting entries and the leases on taken ones.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -314,6 +314,18 @@ impl ModelQueue {
     /// Whether the queue is empty and no consumer waits for an entry.
     pub(super) fn is_unused(&self) -> bool {
         self.entries.is_empty() && self.order.is_empty() && Arc::strong_count(&self.pushed) == 1
+    }
+
+    /// How long the oldest waiting entry has waited. Looks at all entries.
+    pub(super) fn oldest_wait(&self, now: Timestamp) -> Option<Duration> {
+        let taken: HashSet<u64> = self.leases.values().map(|lease| lease.number).collect();
+        let waiting = self
+            .entries
+            .iter()
+            .filter(|(number, _)| !taken.contains(number));
+        let since = waiting.map(|(_, stored)| stored.since).min()?;
+        let age = now.as_microsecond().saturating_sub(since);
+        Some(Duration::from_micros(u64::try_from(age).unwrap_or(0)))
     }
 
     pub(super) fn depth(&self) -> QueueDepth {

@@ -113,6 +113,8 @@ fn letter(server: usize, message: &str, fields: &[String]) -> DeadLetter {
         reason: field("reason").to_owned(),
         at: at.unwrap_or_default(),
         data: data.chars().take(SHOWN).collect(),
+        // Letters of earlier versions have no size.
+        size: field("size").parse().unwrap_or(data.len()),
     }
 }
 

@@ -18,6 +18,7 @@ mod read_cursors;
 mod reply;
 mod scripts;
 mod server_check;
+mod statistics;
 mod subscriptions;
 mod unacked;
 mod upkeep;
@@ -31,7 +32,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use tidegate_core::queue::{
     Claim, DeadLetter, EntryPlace, FoundEntry, PutBackResult, Queue, QueueDepth, QueueEntry,
-    QueueError, QueueName, TakeOptions,
+    QueueError, QueueName, QueueStatistics, TakeOptions,
 };
 use tidegate_core::{Account, JobId};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -335,6 +336,10 @@ impl Queue for RedisQueue {
             Some(error) if !is_readable => Err(error),
             Some(_) | None => Ok(depth),
         }
+    }
+
+    async fn statistics(&self) -> Result<QueueStatistics, QueueError> {
+        self.shared.statistics().await
     }
 
     async fn queues(&self) -> Result<Vec<QueueName>, QueueError> {

@@ -30,6 +30,7 @@ pub(super) struct Scripts {
     pub(super) old: Script,
     pub(super) remove_old: Script,
     pub(super) depth: Script,
+    pub(super) usage: Script,
     pub(super) bury: Script,
     pub(super) stale_consumers: Script,
 }
@@ -53,6 +54,7 @@ impl Scripts {
             old: script!("old"),
             remove_old: script!("remove_old"),
             depth: script!("depth"),
+            usage: script!("usage"),
             bury: script!("bury"),
             stale_consumers: script!("stale_consumers"),
         }

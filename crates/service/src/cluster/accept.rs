@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::JobKind;
 use tidegate_core::leases::JobRef;
-use tidegate_core::queue::{EntryDetails, Priority, PutBackResult, QueueEntry, QueueName};
-use tidegate_core::record::{JobSpec, Target};
+use tidegate_core::queue::{EntryDetails, Priority, PutBackResult, QueueEntry};
+use tidegate_core::record::{DeploymentRef, JobSpec, Target};
+use tidegate_core::{JobKind, chain};
 
-use super::{Cluster, queue_of};
+use super::Cluster;
 use crate::job::Job;
 use crate::job_service::JobService;
 use crate::submit::{PreparedJob, ResponseMode, Submitted, Ticket};
@@ -42,8 +42,10 @@ impl JobService {
             deadline: job.deadline(),
             details: Some(self.entry_details(cluster, job.kind(), job.target())),
         };
-        let queue = queue_of(job.kind(), job.target());
-        if self.push_to_queue(&queue, entry).await {
+        if self
+            .push_to_queue(cluster, (job.kind(), job.target()), entry)
+            .await
+        {
             cluster.queued_marks.add(key);
         }
         if prepared.response_mode != ResponseMode::Async {
@@ -77,7 +79,7 @@ impl JobService {
 
     /// Lets a job whose director was lost wait again; returns whether it is in the queue.
     pub(crate) async fn requeue_lost(&self, cluster: &Cluster, spec: &JobSpec) -> bool {
-        let name = queue_of(spec.kind, &spec.target);
+        let name = cluster.queues.queue_of(spec.kind, &spec.target);
         let queue = &self.shared().deps.queue;
         match queue.put_back_job(&name, &spec.account, &spec.id).await {
             Ok(PutBackResult::Waiting) => true,
@@ -102,8 +104,22 @@ impl JobService {
             deadline: spec.deadline,
             details: Some(self.entry_details(cluster, spec.kind, &spec.target)),
         };
-        let queue = queue_of(spec.kind, &spec.target);
-        self.push_to_queue(&queue, entry).await
+        self.push_to_queue(cluster, (spec.kind, &spec.target), entry)
+            .await
+    }
+
+    /// Records the queue of a deployment before its first job, so that directors read it by then.
+    pub async fn prepare_deployment(&self, deployment: DeploymentRef) {
+        let Some(cluster) = self.cluster() else {
+            return;
+        };
+        let target = Target {
+            deployment: Some(deployment),
+            ..self.target().clone()
+        };
+        if let Err(error) = cluster.queues.open(JobKind::Prediction, &target).await {
+            tracing::debug!(error = %chain(&error), "failed to record the queue of a deployment, its first job does it");
+        }
     }
 
     fn entry_details(
@@ -122,10 +138,22 @@ impl JobService {
 
     /// Adds the entry of a job to its queue; returns whether that succeeded. If not, the next reconciliation
     /// does it: the store has the job.
-    async fn push_to_queue(&self, name: &QueueName, entry: QueueEntry) -> bool {
+    async fn push_to_queue(
+        &self,
+        cluster: &Cluster,
+        (kind, target): (JobKind, &Target),
+        entry: QueueEntry,
+    ) -> bool {
         let id = entry.id.clone();
+        let name = match cluster.queues.open(kind, target).await {
+            Ok(name) => name,
+            Err(error) => {
+                tracing::warn!(job = %id, error = %chain(&error), "failed to record the queue of a deployment, retrying later");
+                return false;
+            }
+        };
         // A client waits for this, and the reconciliation can do it as well.
-        let push = self.shared().deps.queue.push(name, entry);
+        let push = self.shared().deps.queue.push(&name, entry);
         match tokio::time::timeout(PUSH_TIMEOUT, push).await {
             Ok(Ok(_)) => return true,
             Ok(Err(error)) => {

@@ -7,7 +7,7 @@ use tidegate_core::record::JobRecord;
 use tidegate_core::store::{CancelRequestResult, StoreError};
 use tidegate_core::{Account, JobId, Refusal, chain, planted};
 
-use super::{Cluster, queue_of};
+use super::Cluster;
 use crate::job_service::JobService;
 use crate::snapshot::TerminalState;
 
@@ -79,7 +79,9 @@ impl JobService {
     ) -> Result<(), StoreError> {
         let store = self.store().cloned().expect("a cluster has a store");
         let key = JobRef::from(&record.spec);
-        let queue_name = queue_of(record.spec.kind, &record.spec.target);
+        let queue_name = cluster
+            .queues
+            .queue_of(record.spec.kind, &record.spec.target);
         self.end_recorded(&store, record, terminal).await?;
         let queue = &self.shared().deps.queue;
         if let Err(error) = queue.remove(&queue_name, &key.account, &key.id).await {

@@ -5,21 +5,21 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tidegate_core::director_api::{
-    AssignedQueue, DirectorJobKind, FinishCall, FinishReply, HeartbeatCall, HeartbeatReply,
-    LeaseCall, LeaseReply, LeaseToken, LeasedJob, ModelOffer, PublishCall, PublishReply,
-    RegisterCall, RegisterReply, ReleaseCall, UpdateCall, UpdateReply,
+    FinishCall, FinishReply, HeartbeatCall, HeartbeatReply, LeaseCall, LeaseReply, LeaseToken,
+    LeasedJob, PublishCall, PublishReply, RegisterCall, RegisterReply, ReleaseCall, UpdateCall,
+    UpdateReply,
 };
 use tidegate_core::leases::{
     AcquireRequest, AcquireResult, GrantedLease, HeldLease, JobRef, LeaseHeartbeat,
 };
 use tidegate_core::live::{LiveError, WakeReason};
 use tidegate_core::outbox::OutboxMessage;
-use tidegate_core::record::{JobRecord, JobSpec, Target};
+use tidegate_core::record::{JobRecord, JobSpec};
 use tidegate_core::store::{FinishOutcome, StoreError};
-use tidegate_core::{JobKind, Status, planted};
+use tidegate_core::{Status, planted};
 
 use super::director_files::DirectorFiles;
-use super::{Cluster, ModelCatalog, queue_of};
+use super::{Cluster, LeaseRequestResult, ModelCatalog};
 use crate::config::OnLost;
 use crate::files::store::FileStoreError;
 use crate::models::ModelRegistry;
@@ -132,10 +132,10 @@ impl DirectorCalls {
             is_superseded: result.is_superseded,
             cancel: result.cancel,
             lost: result.lost,
-            unknown_versions: self.catalog.unknown(offers),
+            unknown_versions: self.catalog.unknown(offers, job_kind),
             queues: models
                 .iter()
-                .map(|offer| assigned_queue(offer, job_kind))
+                .flat_map(|offer| self.cluster.queues.assigned(offer, job_kind))
                 .collect(),
             lease: settings.lease,
             interval: settings.heartbeat_interval,
@@ -168,7 +168,9 @@ impl DirectorCalls {
             lasts: self.cluster.settings.lease,
             max_attempts,
         };
-        let (record, terminal) = match self.cluster.leases.acquire(request).await? {
+        let result = self.cluster.leases.acquire(request).await?;
+        self.count_request(&result);
+        let (record, terminal) = match result {
             AcquireResult::Granted(granted) => {
                 return Ok(LeaseReply::Granted(Box::new(self.leased_job(*granted))));
             }
@@ -189,6 +191,25 @@ impl DirectorCalls {
             .end_in_cluster(&self.cluster, *record, terminal)
             .await?;
         Ok(LeaseReply::Over)
+    }
+
+    fn count_request(&self, result: &AcquireResult) {
+        let metrics = &self.cluster.metrics;
+        let label = match result {
+            AcquireResult::Granted(granted) => {
+                if granted.fence.attempt > 1 {
+                    metrics.reruns.inc();
+                }
+                LeaseRequestResult::Granted
+            }
+            AcquireResult::HeldByAnother => LeaseRequestResult::HeldByAnother,
+            AcquireResult::Ended | AcquireResult::Unknown => LeaseRequestResult::Ended,
+            AcquireResult::CancelRequested(_) => LeaseRequestResult::Canceled,
+            AcquireResult::Overdue(_) => LeaseRequestResult::Overdue,
+            AcquireResult::Exhausted(_) => LeaseRequestResult::Exhausted,
+            AcquireResult::Superseded => LeaseRequestResult::Superseded,
+        };
+        metrics.lease_requests.of(label).inc();
     }
 
     fn leased_job(&self, granted: GrantedLease) -> LeasedJob {
@@ -357,22 +378,5 @@ pub(super) fn overdue(record: &JobRecord) -> TerminalState {
     match record.status {
         Status::Queued if record.runs() == 0 => TerminalState::Aborted,
         _ => TerminalState::Canceled,
-    }
-}
-
-/// The queue whose jobs a director runs with one of its models.
-fn assigned_queue(offer: &ModelOffer, job_kind: DirectorJobKind) -> AssignedQueue {
-    let target = Target {
-        model: offer.model.clone(),
-        version: offer.version.clone(),
-        deployment: None,
-    };
-    let kind = match job_kind {
-        DirectorJobKind::Prediction | DirectorJobKind::Procedure => JobKind::Prediction,
-        DirectorJobKind::Training => JobKind::Training,
-    };
-    AssignedQueue {
-        name: queue_of(kind, &target).to_string(),
-        version: offer.version.clone(),
     }
 }

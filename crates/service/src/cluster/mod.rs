@@ -11,7 +11,10 @@ mod director_files;
 mod followed_jobs;
 pub(crate) mod followers;
 mod lease_tokens;
+mod metrics;
 mod model_catalog;
+mod monitor;
+mod queue_directory;
 mod queued_marks;
 mod reconcile;
 mod registered_model;
@@ -20,16 +23,16 @@ mod upkeep_handler;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::JobKind;
 use tidegate_core::leases::Leases;
 use tidegate_core::live::Live;
-use tidegate_core::queue::QueueName;
-use tidegate_core::record::Target;
 
 pub use director_calls::{CallError, DirectorCalls, StreamUrls};
 pub use director_files::{LinkedMessage, MessageLinks};
 pub use lease_tokens::LeaseTokens;
+pub use metrics::{ClusterMetrics, LeaseRequestResult};
 pub use model_catalog::ModelCatalog;
+pub use monitor::{ClusterMonitor, ClusterState, ModelQueueUsage};
+pub use queue_directory::QueueDirectory;
 pub use queued_marks::QueuedMarks;
 pub use upkeep_handler::ClusterUpkeep;
 
@@ -48,15 +51,10 @@ pub struct Cluster {
     pub queued_marks: QueuedMarks,
     /// The intervals.
     pub settings: ClusterSettings,
-}
-
-/// The queue of the jobs of this kind for a version, whatever deployment they were created through.
-fn queue_of(kind: JobKind, target: &Target) -> QueueName {
-    let version = Target {
-        deployment: None,
-        ..target.clone()
-    };
-    QueueName::of(kind, &version)
+    /// The queues of jobs and directors.
+    pub queues: Arc<QueueDirectory>,
+    /// What this process has done.
+    pub metrics: Arc<ClusterMetrics>,
 }
 
 /// The intervals of a cluster.

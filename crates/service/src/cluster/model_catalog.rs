@@ -12,7 +12,9 @@ use ring::digest;
 use serde::{Deserialize, Serialize};
 use tidegate_core::chain;
 use tidegate_core::clock;
-use tidegate_core::director_api::{ModelRegistration, RefusedModel, compact_schema};
+use tidegate_core::director_api::{
+    DirectorJobKind, ModelRegistration, RefusedModel, compact_schema,
+};
 use tidegate_core::record::Target;
 use tidegate_core::store::{Documents, StoreError};
 use tokio::time::Instant;
@@ -30,17 +32,25 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 const FULL_REFRESH_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Why a model is refused.
+const OTHER_KIND: &str = "this version is registered for jobs of another kind: the predictions of a version either are procedures (--job-kind procedure) or are not; use the same kind for all of its directors";
 const OTHER_SCHEMA: &str = "this version is registered with a different schema; use the same code and packages on every machine";
 
 /// The models that directors have registered.
 pub struct ModelCatalog {
     models: ModelRegistry,
     documents: Arc<dyn Documents>,
-    /// The hash of the schema of each version that is served; absent for handlers, whose schema depends on
-    /// what their script did when it ran.
-    served: Mutex<HashMap<String, Option<String>>>,
+    /// The versions that are served.
+    served: Mutex<HashMap<String, KnownVersion>>,
     /// When all documents were read, and what the last registration was at that time.
     last_refresh: Mutex<Option<(Instant, Option<Bytes>)>>,
+}
+
+/// What is known of a version that is served.
+struct KnownVersion {
+    /// The hash of its schema; absent for a handler, whose schema depends on what its script did when it
+    /// ran.
+    hash: Option<String>,
+    is_procedure: bool,
 }
 
 /// A registered model as it is stored.
@@ -54,6 +64,9 @@ struct StoredModel {
     created_at: Timestamp,
     #[serde(default)]
     is_handler: bool,
+    /// Whether its predictions are calls of a procedure.
+    #[serde(default)]
+    is_procedure: bool,
     /// The last registered version of a model is its current one.
     registered_at: Timestamp,
 }
@@ -70,6 +83,7 @@ impl From<ModelRegistration> for StoredModel {
             description: model.description,
             created_at: model.created_at,
             is_handler: model.is_handler,
+            is_procedure: model.is_procedure,
             registered_at: clock::now(),
         }
     }
@@ -86,16 +100,21 @@ impl ModelCatalog {
         }
     }
 
-    /// The versions among these whose schema is unknown or differs, by version and hash of the schema.
+    /// The versions among these whose schema is unknown or differs, by version and hash of the schema, or
+    /// that are not served for this kind of jobs.
     pub(super) fn unknown<'a>(
         &self,
         offers: impl Iterator<Item = (&'a str, Option<&'a str>)>,
+        job_kind: DirectorJobKind,
     ) -> Vec<String> {
         let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         offers
             .filter_map(|(version, hash)| Some((version, hash?)))
             .filter(|(version, hash)| match served.get(*version) {
-                Some(known) => known.as_deref().is_some_and(|known| known != *hash),
+                Some(known) => {
+                    let is_same = known.hash.as_deref().is_none_or(|known| known == *hash);
+                    !is_same || !is_for(known.is_procedure, job_kind)
+                }
                 None => true,
             })
             .map(|(version, _)| version.to_owned())
@@ -122,15 +141,19 @@ impl ModelCatalog {
             let first: StoredModel = serde_json::from_slice(&first).map_err(|error| {
                 StoreError::Corrupt(format!("registered model `{name}`: {error}"))
             })?;
-            if first.is_handler || is_same_schema(&first, &model) {
-                self.serve(first);
+            let reason = if !first.is_handler && !is_same_schema(&first, &model) {
+                OTHER_SCHEMA
+            } else if first.is_procedure != model.is_procedure {
+                OTHER_KIND
             } else {
-                refused.push(RefusedModel {
-                    model: model.target.model,
-                    version: model.target.version,
-                    reason: OTHER_SCHEMA.to_owned(),
-                });
-            }
+                self.serve(first);
+                continue;
+            };
+            refused.push(RefusedModel {
+                model: model.target.model,
+                version: model.target.version,
+                reason: reason.to_owned(),
+            });
         }
         Ok(refused)
     }
@@ -194,7 +217,16 @@ impl ModelCatalog {
             return;
         }
         let hash = (!stored.is_handler).then(|| hash_of(stored.schema.as_bytes()));
-        served.insert(stored.target.version.clone(), hash);
+        let known = KnownVersion {
+            hash,
+            is_procedure: stored.is_procedure,
+        };
+        served.insert(stored.target.version.clone(), known);
+        if stored.is_procedure
+            && let Some(cluster) = self.models.lookup().cluster()
+        {
+            cluster.queues.add_procedure(&stored.target.version);
+        }
         let Target { model, version, .. } = &stored.target;
         tracing::info!(model, version, "serving a registered model");
         let executor = Arc::new(RegisteredModel::new(Bytes::from(stored.schema)));
@@ -205,6 +237,15 @@ impl ModelCatalog {
             folder: PathBuf::new(),
             is_handler: stored.is_handler,
         });
+    }
+}
+
+/// Whether directors for this kind of jobs may serve a version. Every version may be trained.
+fn is_for(is_procedure: bool, job_kind: DirectorJobKind) -> bool {
+    match job_kind {
+        DirectorJobKind::Prediction => !is_procedure,
+        DirectorJobKind::Procedure => is_procedure,
+        DirectorJobKind::Training => true,
     }
 }
 

@@ -44,6 +44,7 @@ impl ModelRegistry {
             .expired(cluster.settings.lease, BATCH)
             .await?
         {
+            cluster.metrics.lost_leases.inc();
             let spec = record.spec.clone();
             if self.rerun_or_end_lost(cluster, record).await? == Disposition::PutBack {
                 let service = self.service_or_lookup(&spec.target);
@@ -94,6 +95,9 @@ impl ModelRegistry {
         } else {
             service.queue_again(cluster, &record.spec).await
         };
+        if is_queued {
+            cluster.metrics.requeued.inc();
+        }
         is_queued.then(|| JobRef::from(&record.spec))
     }
 
@@ -113,6 +117,7 @@ impl ModelRegistry {
             return Ok(Disposition::PutBack);
         } else {
             tracing::warn!(job = %record.spec.id, attempt = record.attempt, "the director of a job was lost");
+            cluster.metrics.lost_jobs.inc();
             TerminalState::Failed(LOST.to_owned())
         };
         service.end_in_cluster(cluster, record, terminal).await?;

@@ -36,6 +36,10 @@ const IN_FLIGHT: MessageLimits = MessageLimits {
 const CLAIM_ATTEMPTS: u32 = 2;
 /// The pause after the store rejected the result of an attempt.
 const RECORD_PAUSE: Duration = Duration::from_secs(1);
+/// The messages that wait for a retry are counted again after this many times the duration of a count.
+const COUNT_SHARE: u32 = 20;
+/// They are counted again after this time at the latest.
+const MAX_COUNT_AGE: Duration = Duration::from_secs(60);
 /// Why a message is given up at the end of its window.
 const WINDOW_ENDED: &str = "not delivered within --webhook-retry-for";
 
@@ -54,6 +58,8 @@ pub(crate) struct Outbox {
     senders: Mutex<HashMap<String, Weak<SenderDeps>>>,
     /// Messages that wait for a retry, by model, when they were last counted.
     retrying: Mutex<BTreeMap<String, usize>>,
+    /// When they may be counted again. Locked during a count.
+    next_count: tokio::sync::Mutex<Instant>,
     /// Cancelled when the poller takes no more messages.
     pub(super) stopped: CancellationToken,
 }
@@ -91,6 +97,7 @@ impl Outbox {
             poll_moved: Notify::new(),
             senders: Mutex::default(),
             retrying: Mutex::default(),
+            next_count: tokio::sync::Mutex::new(Instant::now()),
             stopped: CancellationToken::new(),
         }
     }
@@ -307,12 +314,20 @@ impl Outbox {
         self.retry_for
     }
 
-    /// Counts the messages that wait for a retry.
+    /// Counts the messages that wait for a retry, unless they were just counted: a count looks at all of
+    /// them, so counts take a twentieth of the time at most.
     pub(crate) async fn count_retries(&self) {
+        let mut next_count = self.next_count.lock().await;
+        if Instant::now() < *next_count {
+            return;
+        }
+        let began = Instant::now();
         match self.store.outbox_counts().await {
             Ok(counts) => {
                 let mut retrying = self.retrying.lock().unwrap_or_else(PoisonError::into_inner);
                 *retrying = counts.retrying;
+                let pause = (began.elapsed() * COUNT_SHARE).min(MAX_COUNT_AGE);
+                *next_count = Instant::now() + pause;
             }
             Err(error) => {
                 tracing::warn!(error = %chain(&error), "failed to count webhooks that wait for a retry");

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tidegate_core::lease::{Fence, Nonce};
 use tidegate_core::leases::{
-    AcquireRequest, AcquireResult, GrantedLease, HeartbeatResult, HeldLease, Holder, JobProgress,
+    AcquireRequest, AcquireResult, ClusterCounts, GrantedLease, HeartbeatResult, HeldLease, Holder,
+    JobProgress,
     JobRef, LeaseHeartbeat, Leases,
 };
 use tidegate_core::outbox::{MessageState, SendOutcome, Settlement};
@@ -539,6 +540,33 @@ pub async fn an_outdated_lease_stores_no_message(store: Arc<dyn LeasingStore>) {
     let interim = message("interim", "a", 1);
     assert!(!store.put_interim(&lease, interim).await.unwrap());
     assert!(taken(&*store).await.is_empty());
+}
+
+/// The counts have live leases, living directors, and the message that is due the longest.
+pub async fn leases_directors_and_due_messages_are_counted(store: Arc<dyn LeasingStore>) {
+    assert_eq!(store.counts().await.unwrap(), ClusterCounts::default());
+    for name in ["a", "b", "waits"] {
+        store.insert(spec(name)).await.unwrap();
+    }
+    let first = held("a", granted(&*store, request("a", "one", 1)).await.fence);
+    granted(&*store, request("b", "two", 2)).await;
+    let counts = store.counts().await.unwrap();
+    assert_eq!((counts.leases, counts.directors), (2, 2));
+    assert_eq!(counts.oldest_due_message, None);
+
+    let interim = message("interim", "a", 1);
+    assert!(store.put_interim(&first, interim).await.unwrap());
+    let counts = store.counts().await.unwrap();
+    assert!(counts.oldest_due_message.is_some(), "it is due");
+    assert_eq!(taken(&*store).await, ["interim"]);
+    let counts = store.counts().await.unwrap();
+    assert_eq!(counts.oldest_due_message, None, "it is being sent");
+
+    assert!(store.release(&first).await.unwrap());
+    store.retire(&holder("two")).await.unwrap();
+    assert_eq!(store.expired(LONG, 10).await.unwrap().len(), 1);
+    let counts = store.counts().await.unwrap();
+    assert_eq!((counts.leases, counts.directors), (0, 1));
 }
 
 /// Of many directors, one gets the lease of each job.

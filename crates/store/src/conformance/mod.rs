@@ -136,6 +136,7 @@ macro_rules! conformance {
             an_interim_message_is_replaced,
             no_interim_message_is_sent_after_the_final_one,
             an_outdated_lease_stores_no_message,
+            leases_directors_and_due_messages_are_counted,
             one_of_many_directors_gets_the_lease,
             a_cancel_races_with_a_lease,
         );

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tidegate_core::leases::{
-    AcquireRequest, AcquireResult, GrantedLease, HeartbeatResult, HeldLease, Holder, JobProgress,
+    AcquireRequest, AcquireResult, ClusterCounts, GrantedLease, HeartbeatResult, HeldLease, Holder,
+    JobProgress,
     JobRef, LeaseHeartbeat, Leases,
 };
 use tidegate_core::outbox::OutboxMessage;
@@ -15,7 +16,7 @@ use super::acquire::{self, AcquireDecision, LeaseQuery};
 use super::interim::{self, InterimMessage};
 use super::port::OVERHEAD;
 use super::writer::LockOrder;
-use super::{PostgresStore, heartbeat, progress, reconcile};
+use super::{PostgresStore, counts, heartbeat, progress, reconcile};
 use crate::cursor::NumberedRecord;
 
 #[async_trait]
@@ -164,6 +165,12 @@ impl Leases for PostgresStore {
             })
             .await?;
         self.open_records(numbers).await
+    }
+
+    async fn counts(&self) -> Result<ClusterCounts, StoreError> {
+        self.connections
+            .read((), |client, ()| Box::pin(counts::counts(client)))
+            .await
     }
 }
 

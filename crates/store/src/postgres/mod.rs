@@ -12,6 +12,7 @@
 
 mod acquire;
 mod connection;
+mod counts;
 mod documents;
 mod endpoint_owners;
 mod error;

@@ -22,7 +22,7 @@ use crate::columns;
 use crate::records::DueMessages;
 
 /// The clock of the database, and the receivers with the time at which the next message to each is due.
-const RECEIVERS: &str = "WITH RECURSIVE receivers AS (
+pub(super) const RECEIVERS: &str = "WITH RECURSIVE receivers AS (
          (SELECT receiver, next_at FROM tidegate.outbox WHERE settled_at IS NULL ORDER BY receiver, next_at LIMIT 1)
          UNION ALL
          SELECT next.receiver, next.next_at FROM receivers r CROSS JOIN LATERAL (

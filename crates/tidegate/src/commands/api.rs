@@ -15,9 +15,9 @@ use tidegate_http::{cog, director, runpod};
 use tidegate_net::{Client, Config as NetConfig, Url};
 use tidegate_runtime::Scratch;
 use tidegate_service::{
-    Cluster, ClusterSettings, ClusterUpkeep, Config, Deps, DirectorCalls, Files, JobService,
-    JobSettings, LeaseTokens, ModelCatalog, ModelRegistry, NoExecutor, OnLost, QueuedMarks,
-    free_space,
+    Cluster, ClusterMonitor, ClusterSettings, ClusterUpkeep, Config, Deps, DirectorCalls, Files,
+    JobService, JobSettings, LeaseTokens, ModelCatalog, ModelRegistry, NoExecutor, OnLost,
+    QueueDirectory, QueuedMarks, free_space,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +32,7 @@ use crate::files_store::LocationUsers;
 use crate::model_factory::{NO_TARGET, SCRATCH_FAILED};
 use crate::replicate_setup::{STREAM_SECRET, persistent_secret};
 use crate::shutdown::{self, Sigterm};
-use crate::startup::{ListeningServer, QueueUpkeep, Startup};
+use crate::startup::{ListeningServer, QueueUpkeep, ServerMetrics, Startup};
 use crate::store_ports::DurableState;
 use crate::{build_info, data_dir, director_token};
 
@@ -51,6 +51,7 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
     let startup = Startup::read(&listen, &args.webhook, env, Sigterm::ShutDown)?;
     let server = startup.listen(&listen, args.public_url.as_ref()).await?;
     let backends = open_backends(args, &consumer_name(&server)).await?;
+    let documents = backends.store.clone() as Arc<dyn Documents>;
     let cluster = Cluster {
         leases: backends.store.clone(),
         live: backends.live.clone(),
@@ -67,8 +68,9 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
             heartbeat_interval: args.cluster.heartbeat_interval,
             reconcile_interval: args.upkeep.reconcile_interval,
         },
+        queues: Arc::new(QueueDirectory::new(documents.clone())),
+        metrics: Arc::default(),
     };
-    let documents = backends.store.clone() as Arc<dyn Documents>;
     replicate::ensure_webhook_secret(&server.webhook_secrets, &*documents)
         .await
         .context("failed to read or store the webhook secret")?;
@@ -123,11 +125,19 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         routes,
         upkeep,
         Arc::new(move || [services.services(), owned.services()].concat()),
-        Some(backends.store.meter()),
+        ServerMetrics {
+            store: Some(backends.store.meter()),
+            cluster: Some(Arc::new(ClusterMonitor::new(
+                models.clone(),
+                cluster.clone(),
+            ))),
+        },
     );
+    let queue = models.queue();
     let background = Box::pin(async {
         tokio::join!(
             catalog.run(),
+            cluster.queues.run(&*queue),
             models.reconcile(&cluster),
             cluster.queued_marks.run(&*cluster.leases),
             endpoints.run(),

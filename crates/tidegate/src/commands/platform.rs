@@ -26,7 +26,7 @@ use crate::data_dir;
 use crate::endpoint_setup::EndpointSetup;
 use crate::model_factory::{NO_TARGET, SCRATCH_FAILED};
 use crate::shutdown::{self, Sigterm};
-use crate::startup::{self, QueueUpkeep, Startup};
+use crate::startup::{self, QueueUpkeep, ServerMetrics, Startup};
 use crate::store_ports::DurableState;
 
 pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
@@ -58,7 +58,10 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
         api::server_routes(endpoints.endpoints.clone(), config),
         QueueUpkeep::of_models(&models, UpkeepConfig::default()),
         Arc::new(move || services.services()),
-        data.as_ref().map(|data| Arc::clone(&data.ports.metrics)),
+        ServerMetrics {
+            store: data.as_ref().map(|data| Arc::clone(&data.ports.metrics)),
+            ..ServerMetrics::default()
+        },
     );
     let cause = server
         .until_shutdown(pending(), &CancellationToken::new())

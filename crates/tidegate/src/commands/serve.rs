@@ -33,7 +33,7 @@ use crate::models::{LoadPolicy, ModelLoader, ModelWatcher, ServeTarget};
 use crate::reload::Reload;
 use crate::replicate_setup::ReplicateSetup;
 use crate::shutdown::{self, Sigterm};
-use crate::startup::{self, ListeningServer, QueueUpkeep, Startup};
+use crate::startup::{self, ListeningServer, QueueUpkeep, ServerMetrics, Startup};
 use crate::store_ports::{DurableState, StorePorts};
 use crate::usage_error::UsageError;
 use crate::{build_info, data_dir, environments, postgres_setup, redis_queue, run_as};
@@ -99,7 +99,10 @@ pub(crate) async fn serve(
         routes,
         QueueUpkeep::of_models(&models, args.upkeep.config()),
         Arc::new(move || services.services()),
-        store.as_ref().map(|store| Arc::clone(&store.metrics)),
+        ServerMetrics {
+            store: store.as_ref().map(|store| Arc::clone(&store.metrics)),
+            ..ServerMetrics::default()
+        },
     );
     let cause = server.until_shutdown(background, &shutdown_requested).await;
     let forced = server

@@ -39,6 +39,23 @@ local function pending(stream, id)
   return found[1][2], found[1][4]
 end
 
+-- How many messages of a stream are delivered and not acknowledged, and the last one that was delivered.
+local function group_of(stream)
+  local groups = redis.pcall('XINFO', 'GROUPS', stream)
+  if not groups.err then
+    for _, group in ipairs(groups) do
+      local values = {}
+      for i = 1, #group, 2 do
+        values[group[i]] = group[i + 1]
+      end
+      if values['name'] == GROUP then
+        return values['pending'], values['last-delivered-id']
+      end
+    end
+  end
+  return 0, '0-0'
+end
+
 local function fields_of(stream, id)
   local found = redis.call('XRANGE', stream, id, id)
   return found[1] and found[1][2]

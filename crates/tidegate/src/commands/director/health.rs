@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use tidegate_director::Director;
 use tidegate_http::director_health::{self, DirectorHealth, DirectorModelHealth};
 use tidegate_http::edge::{EdgeConfig, fd_limit};
-use tidegate_http::metrics::{self, MetricSources};
+use tidegate_http::metrics::{self, DirectorMetricSource, MetricSources};
 use tidegate_service::ModelRegistry;
 use tokio::net::TcpListener;
 
@@ -59,6 +59,14 @@ impl HealthServer {
             job_services: Arc::new(move || services.services()),
             request_metrics: Arc::clone(&edge.request_metrics),
             store: None,
+            cluster: None,
+            director: Some(DirectorMetricSource {
+                metrics: director.metrics(),
+                state: {
+                    let director = Arc::clone(director);
+                    Arc::new(move || director.state())
+                },
+            }),
             build: build_info::BUILD,
             started_at,
         };
