@@ -115,7 +115,7 @@ def drain_timeout(command: list[str]) -> int:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_line_is_valid(name: str):
     command = COMMANDS[name]
-    assert command[0] in ("api", "director", "token")
+    assert command[0] in ("api", "director", "migrate", "token")
     result = run(*command, "--help")
     assert result.returncode == 0, result.stderr
     assert re.search(rf"^Usage: \S+ {command[0]} ", result.stdout, re.M), result.stdout

@@ -11,12 +11,16 @@ mod columns;
 pub mod conformance;
 mod cursor;
 mod memory;
+mod migration;
 mod postgres;
 mod records;
 mod sqlite;
 
 pub use blobs::{FolderBlobs, InvalidBucket, S3Blobs};
 pub use memory::MemoryDocuments;
+pub use migration::{
+    DataFolderMigration, MigrationError, MigrationMark, MigrationReport, SourceCounts,
+};
 pub use postgres::{
     DatabaseUse, EndpointOwner, InvalidPostgresUrl, OwnedEndpointStore, OwnerClaim,
     PostgresOpenError, PostgresOptions, PostgresStore, PostgresUrl, TlsSetupError,

@@ -1,8 +1,10 @@
 //! The command line: the commands and the global options.
 
 mod api;
+mod dead_letters;
 mod director;
 mod inspect;
+mod migrate;
 mod model;
 mod platform;
 mod predict;
@@ -142,6 +144,8 @@ pub(crate) enum Command {
     Logs(LogsArgs),
     Cancel(CancelArgs),
     Replay(ReplayArgs),
+    DeadLetters(DeadLettersArgs),
+    Migrate(MigrateArgs),
     Schema(SchemaArgs),
     Init(InitArgs),
     Install(InstallArgs),

@@ -19,6 +19,7 @@ mod error;
 mod file_port;
 mod files;
 mod heartbeat;
+mod import;
 mod interim;
 mod jobs;
 mod lease_port;

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::open::StoreOpenError;
+use crate::migration::MigrationMark;
 
 /// The name of the database file.
 const DATABASE: &str = "tidegate.db";
@@ -14,6 +15,27 @@ const LOCK: &str = "tidegate.lock";
 
 /// The name of the file of leases that are not in the database yet.
 const LEASE_MARKERS: &str = "tidegate.leases";
+
+/// The name of the file that says that the folder was migrated, and where to.
+const MIGRATED: &str = "tidegate.migrated";
+/// The first word of this file while the migration is not finished.
+const BEGUN: &str = "begun";
+
+/// Records that the data of the folder is in a database, or will be.
+pub(crate) fn mark_migrated(folder: &Path, target: &str, mark: MigrationMark) -> io::Result<()> {
+    let word = match mark {
+        MigrationMark::Begun => BEGUN,
+        MigrationMark::Finished => "finished",
+    };
+    // Replaced as a whole, so that a crash leaves one of the two.
+    let new = folder.join(format!("{MIGRATED}.new"));
+    let mut file = open_private(&new)?;
+    file.set_len(0)?;
+    writeln!(file, "{word} {target}")?;
+    file.sync_all()?;
+    std::fs::rename(&new, folder.join(MIGRATED))?;
+    File::open(folder)?.sync_all()
+}
 
 /// A data folder that this process has locked. The system releases the lock when the process exits,
 /// however it exits.
@@ -50,6 +72,27 @@ impl LockedDataDir {
             path: path.to_owned(),
             _lock: lock,
         })
+    }
+
+    /// Fails if the data of the folder was migrated: its open jobs must not run here again.
+    pub(super) fn check_not_migrated(&self) -> Result<(), StoreOpenError> {
+        let text = match std::fs::read_to_string(self.path.join(MIGRATED)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(self.error(error)),
+        };
+        let (word, target) = text.trim().split_once(' ').unwrap_or((BEGUN, "a database"));
+        let (folder, target) = (self.path.clone(), target.to_owned());
+        Err(if word == BEGUN {
+            StoreOpenError::HalfMigrated { folder, target }
+        } else {
+            StoreOpenError::Migrated { folder, target }
+        })
+    }
+
+    /// Whether the folder has a database.
+    pub(super) fn has_database(path: &Path) -> bool {
+        path.join(DATABASE).is_file()
     }
 
     /// The path of the database file, which exists and is private afterwards. SQLite gives its

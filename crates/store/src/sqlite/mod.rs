@@ -13,6 +13,7 @@ mod checkpoint;
 mod data_dir;
 mod documents;
 mod error;
+mod export;
 mod jobs;
 mod lease_markers;
 mod leases;
@@ -30,6 +31,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use data_dir::mark_migrated;
 pub use open::{SqliteOptions, StoreOpenError};
 
 use std::sync::Arc;

@@ -64,6 +64,34 @@ pub enum StoreOpenError {
         /// The process that uses it, if known.
         owner: String,
     },
+    /// The data is in a PostgreSQL database now.
+    #[error(
+        "the data folder `{}` was migrated to {target}; use `--postgres` with this database, or another folder",
+        folder.display()
+    )]
+    Migrated {
+        /// The data folder.
+        folder: PathBuf,
+        /// The database, without its password.
+        target: String,
+    },
+    /// A part of the data is in a PostgreSQL database.
+    #[error(
+        "the migration of the data folder `{}` to {target} was interrupted; run `tidegate migrate` again to finish it",
+        folder.display()
+    )]
+    HalfMigrated {
+        /// The data folder.
+        folder: PathBuf,
+        /// The database, without its password.
+        target: String,
+    },
+    /// There is nothing to migrate.
+    #[error("there is no data of tidegate in `{}`; give the --data-dir of the server", folder.display())]
+    Missing {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// A newer version of tidegate wrote the database.
     #[error(
         "the database `{}` has the layout {found}, this tidegate knows up to {known}; use the newer tidegate that wrote it, or another folder",
@@ -129,6 +157,21 @@ impl SqliteStore {
     /// Opens the store in this folder; creates both if necessary.
     pub fn open(folder: impl AsRef<Path>, options: &SqliteOptions) -> Result<Self, StoreOpenError> {
         let folder = LockedDataDir::lock(folder.as_ref())?;
+        folder.check_not_migrated()?;
+        Self::open_locked(folder, options)
+    }
+
+    /// Opens the store in a folder that has one, also if it was migrated.
+    pub(crate) fn open_for_migration(folder: &Path) -> Result<Self, StoreOpenError> {
+        if !LockedDataDir::has_database(folder) {
+            return Err(StoreOpenError::Missing {
+                folder: folder.to_owned(),
+            });
+        }
+        Self::open_locked(LockedDataDir::lock(folder)?, &SqliteOptions::default())
+    }
+
+    fn open_locked(folder: LockedDataDir, options: &SqliteOptions) -> Result<Self, StoreOpenError> {
         let file = folder.database()?;
         let sql = |source| StoreOpenError::sql(&file, source);
         let io = |source| folder.error(source);

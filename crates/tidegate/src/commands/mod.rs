@@ -4,6 +4,7 @@ mod api;
 mod api_models;
 mod banner;
 mod cancel;
+mod dead_letters;
 mod director;
 mod doctor;
 mod doctor_packages;
@@ -12,11 +13,13 @@ mod heartbeat;
 mod init;
 mod install;
 mod logs;
+mod migrate;
 mod platform;
 mod predict;
 mod ps;
 mod schema;
 mod serve;
+mod table;
 mod token;
 mod worker;
 
@@ -43,6 +46,8 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         | Command::Logs(_)
         | Command::Cancel(_)
         | Command::Replay(_)
+        | Command::DeadLetters(_)
+        | Command::Migrate(_)
         | Command::Schema(_)
         | Command::Init(_)
         | Command::Install(_)
@@ -64,6 +69,8 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Logs(args) => on_runtime(logs::logs(&args)),
         Command::Cancel(args) => on_runtime(cancel::cancel(&args)),
         Command::Replay(args) => on_runtime(cancel::replay(&args)),
+        Command::DeadLetters(args) => on_runtime(dead_letters::dead_letters(&args)),
+        Command::Migrate(args) => on_runtime(migrate::migrate(&args)),
         Command::Schema(args) => schema::schema(&args, &env),
         Command::Init(args) => init::init(&args),
         Command::Install(args) => install::install(&args, format),

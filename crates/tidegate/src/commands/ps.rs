@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use crate::admin_client::{AdminClient, JobList, JobRow};
 use crate::cli::PsArgs;
 use crate::commands::error_cause;
+use crate::commands::table::columns;
 
 pub(crate) async fn ps(args: &PsArgs) -> anyhow::Result<ExitCode> {
     let server = AdminClient::new(&args.connect)?;
@@ -62,7 +63,7 @@ fn table(jobs: &[JobRow], now: Timestamp) -> String {
         let age = now.duration_since(job.created_at).as_secs_f64();
         let account = job.account.clone().unwrap_or_else(|| "-".to_owned());
         let run = job.ran_s.map_or_else(|| "-".to_owned(), short_duration);
-        [
+        vec![
             job.id.clone(),
             job.model.clone(),
             job.status.clone(),
@@ -75,26 +76,9 @@ fn table(jobs: &[JobRow], now: Timestamp) -> String {
                 .map_or_else(|| "-".to_owned(), short_error),
         ]
     };
-    let rows: Vec<[String; 8]> = [HEAD.map(str::to_owned)]
-        .into_iter()
-        .chain(jobs.iter().map(row))
-        .collect();
-    let width = |column: usize| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: [usize; 8] = std::array::from_fn(width);
-    let line = |row: &[String; 8]| {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:width$}"))
-            .collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
+    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
+    rows.extend(jobs.iter().map(row));
+    columns(&rows)
 }
 
 /// The first line of an error, without the words that the status column says already.
@@ -107,7 +91,7 @@ fn short_error(error: &str) -> String {
 }
 
 /// A duration as short text.
-fn short_duration(seconds: f64) -> String {
+pub(crate) fn short_duration(seconds: f64) -> String {
     let whole = seconds.max(0.0) as u64;
     match whole {
         0..10 => format!("{:.1}s", seconds.max(0.0)),
