@@ -20,6 +20,7 @@ use crate::api_calls::ApiCalls;
 use crate::claims::HeldClaims;
 use crate::heartbeat::Assigned;
 use crate::held_leases::{AbandonCause, HeldLeases};
+use crate::hooks::Hooks;
 use crate::offers::ModelOffers;
 
 /// How long stopped jobs have to be given back after the drain timeout.
@@ -99,6 +100,8 @@ pub struct Director {
 /// The state that the loops share.
 pub(crate) struct Inner {
     pub(crate) config: Config,
+    pub(crate) hooks: Hooks,
+    pub(crate) metrics: Arc<DirectorMetrics>,
     pub(crate) holder: Holder,
     pub(crate) api: Arc<dyn ApiCalls>,
     pub(crate) queue: Arc<dyn Queue>,
@@ -177,6 +180,11 @@ impl Inner {
 impl Director {
     /// A director that has not started yet.
     pub fn new(config: Config, deps: DirectorDeps) -> Self {
+        Self::with_hooks(config, deps, Hooks::default())
+    }
+
+    /// A director that asks hooks about its jobs.
+    pub fn with_hooks(config: Config, deps: DirectorDeps, hooks: Hooks) -> Self {
         let DirectorDeps {
             api,
             queue,
@@ -190,6 +198,8 @@ impl Director {
             boot: u64::try_from(boot).unwrap_or_default(),
         };
         let inner = Inner {
+            hooks,
+            offers: ModelOffers::new(models.clone(), config.job_kind),
             config,
             holder,
             api,

@@ -18,6 +18,7 @@ use crate::capacity::{ModelCapacity, Place};
 use crate::claims::HeldClaim;
 use crate::director::{DirectorError, Inner};
 use crate::held_leases::{AbandonCause, LeaseGuard};
+use crate::hooks::hooked;
 use crate::job_ports::LeasedJobPorts;
 use crate::live_events::EventPublisher;
 
@@ -124,6 +125,8 @@ impl Inner {
         if let Some(hook) = &mut spec.hook {
             hook.streams = false;
         }
+        let about = (&spec, fence.attempt, self.holder.name.as_str());
+        let admitted = hooked(admitted, &self.hooks, about);
         let ports = Arc::new(LeasedJobPorts {
             api: Arc::clone(&self.api),
             lease: guard.lease(),

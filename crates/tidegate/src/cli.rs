@@ -19,8 +19,12 @@ use std::path::PathBuf;
 use clap::{Arg, CommandFactory, Parser, Subcommand, ValueEnum};
 
 pub(crate) use api::ApiArgs;
-pub(crate) use director::{DirectorArgs, JobKindArg, OnIsolatedArg};
+pub(crate) use dead_letters::{
+    ChosenDeadLetters, DeadLettersArgs, DeadLettersCommand, ListDeadLettersArgs,
+};
+pub(crate) use director::{DirectorArgs, HookArgs, JobKindArg, OnHookFailureArg, OnIsolatedArg};
 pub(crate) use inspect::{CancelArgs, ConnectArgs, LogsArgs, PsArgs, ReplayArgs, TrustArgs};
+pub(crate) use migrate::MigrateArgs;
 pub(crate) use model::{
     DoctorArgs, EnvironmentArgs, InitArgs, InstallArgs, ModeArg, ModelArgs, SchemaArgs, UploadArgs,
 };
@@ -50,6 +54,7 @@ mod heading {
     pub(super) const WEBHOOKS: &str = "Webhooks";
     pub(super) const FILES: &str = "Files";
     pub(super) const PROCESS: &str = "Process";
+    pub(super) const HOOKS: &str = "Hooks";
 }
 
 /// Where the help of a command refers to for the options that it does not list.

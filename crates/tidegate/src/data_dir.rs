@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use tidegate_core::chain;
-use tidegate_store::{SqliteOptions, SqliteStore};
+use tidegate_store::{SqliteOptions, SqliteStore, StoreOpenError};
 
 use crate::store_ports::{DurableState, FilesFolder};
 use crate::usage_error::UsageError;
@@ -57,7 +57,7 @@ pub(crate) fn open(
     };
     match open(&folder) {
         Ok(opened) => Ok(Some(opened)),
-        Err(error) if is_given => Err(open_error(&error)),
+        Err(error) if is_given || was_migrated(&error) => Err(open_error(&error)),
         Err(error) => {
             let reason = chain(&error).to_string();
             tracing::warn!(
@@ -67,6 +67,14 @@ pub(crate) fn open(
             Ok(None)
         }
     }
+}
+
+/// Whether the jobs are in a database: a server without them would surprise its clients.
+fn was_migrated(error: &StoreOpenError) -> bool {
+    matches!(
+        error,
+        StoreOpenError::Migrated { .. } | StoreOpenError::HalfMigrated { .. }
+    )
 }
 
 /// The folder for the files of a server whose jobs are in a database elsewhere, if there is one.

@@ -12,7 +12,7 @@ use tidegate_core::queue::{Priority, Queue, QueueEntry, QueueName};
 use tidegate_core::record::{Api, JobSpec, Target, WebhookSpec};
 use tidegate_core::{Account, JobId, JobKind};
 use tidegate_director::{
-    ApiClient, Config, Director, DirectorDeps, DirectorError, LoadTiming, OnIsolated,
+    ApiClient, Config, Director, DirectorDeps, DirectorError, Hooks, LoadTiming, OnIsolated,
 };
 use tidegate_net::{Client, Url};
 use tidegate_queue::MemoryQueue;
@@ -40,6 +40,7 @@ pub(crate) struct Options {
     pub(crate) loading: LoadTiming,
     /// The queue; one in memory without it.
     pub(crate) queue: Option<Arc<dyn Queue>>,
+    pub(crate) hooks: Hooks,
 }
 
 /// The first URL of the API.
@@ -62,6 +63,7 @@ impl Default for Options {
             first_url: FirstUrl::Works,
             loading: LoadTiming::AtStart,
             queue: None,
+            hooks: Hooks::default(),
         }
     }
 }
@@ -114,7 +116,7 @@ impl Harness {
             models: registry(&model),
             live: None,
         };
-        let director = Arc::new(Director::new(config, deps));
+        let director = Arc::new(Director::with_hooks(config, deps, options.hooks));
         let running_director = Arc::clone(&director);
         let stop = CancellationToken::new();
         let stopped = stop.clone();

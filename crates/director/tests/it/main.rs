@@ -8,6 +8,7 @@ mod fake_api;
 mod fake_model;
 mod faults;
 mod harness;
+mod hooks;
 mod live_events;
 mod models;
 mod outputs;

@@ -67,6 +67,8 @@ pub(crate) struct DirectorArgs {
     /// continue
     #[arg(long, env = "TIDEGATE_ON_ISOLATED", value_name = "ACTION", value_enum, default_value = "stop", help_heading = heading::CLUSTER)]
     pub(crate) on_isolated: OnIsolatedArg,
+    #[command(flatten)]
+    pub(crate) hooks: HookArgs,
 
     #[command(flatten)]
     pub(crate) model: ModelArgs,
@@ -139,6 +141,51 @@ pub(crate) struct DirectorArgs {
     /// Port of the health check and the metrics, GET /health-check and /metrics [default: none]
     #[arg(long, env = "PORT", value_parser = units::port, help_heading = heading::PROCESS)]
     pub(crate) port: Option<u16>,
+}
+
+/// The HTTP servers that decide about jobs.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = heading::HOOKS)]
+pub(crate) struct HookArgs {
+    /// Ask this URL before each job whether it may run
+    #[arg(long, env = "TIDEGATE_POLICY_URL", value_name = "URL", value_parser = replicate_setup::public_url)]
+    pub(crate) policy_url: Option<Url>,
+    /// Time that --policy-url has to answer
+    #[arg(long, env = "TIDEGATE_POLICY_TIMEOUT", value_name = "DURATION", default_value = "10s", value_parser = units::positive_duration)]
+    pub(crate) policy_timeout: Duration,
+    /// What happens to a job if --policy-url does not answer
+    #[arg(
+        long,
+        env = "TIDEGATE_ON_POLICY_FAILURE",
+        value_name = "ACTION",
+        value_enum,
+        default_value = "fail"
+    )]
+    pub(crate) on_policy_failure: OnHookFailureArg,
+    /// Ask this URL about the output of each job that succeeds
+    #[arg(long, env = "TIDEGATE_MODERATION_URL", value_name = "URL", value_parser = replicate_setup::public_url)]
+    pub(crate) moderation_url: Option<Url>,
+    /// Time that --moderation-url has to answer
+    #[arg(long, env = "TIDEGATE_MODERATION_TIMEOUT", value_name = "DURATION", default_value = "10s", value_parser = units::positive_duration)]
+    pub(crate) moderation_timeout: Duration,
+    /// What happens to a job if --moderation-url does not answer
+    #[arg(
+        long,
+        env = "TIDEGATE_ON_MODERATION_FAILURE",
+        value_name = "ACTION",
+        value_enum,
+        default_value = "fail"
+    )]
+    pub(crate) on_moderation_failure: OnHookFailureArg,
+}
+
+/// What happens to a job if a hook does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnHookFailureArg {
+    /// The job fails
+    Fail,
+    /// The job continues as without the hook
+    Allow,
 }
 
 /// The kind of jobs that a director takes.

@@ -12,14 +12,15 @@ use jiff::Timestamp;
 use rustix::process::DumpableBehavior;
 use tidegate_core::director_api::DirectorJobKind;
 use tidegate_director::{
-    ApiCalls, ApiClient, Config, Director, DirectorDeps, DirectorError, LoadTiming, OnIsolated,
+    ApiCalls, ApiClient, Config, Director, DirectorDeps, DirectorError, Hook, Hooks, LoadTiming,
+    OnHookFailure, OnIsolated,
 };
-use tidegate_net::{Client, Config as NetConfig};
+use tidegate_net::{Client, Config as NetConfig, Url};
 use tidegate_queue::redis::RedisQueueConfig;
 use tokio_util::sync::CancellationToken;
 
 use self::health::HealthServer;
-use crate::cli::{DirectorArgs, JobKindArg, LogFormat, OnIsolatedArg};
+use crate::cli::{DirectorArgs, HookArgs, JobKindArg, LogFormat, OnHookFailureArg, OnIsolatedArg};
 use crate::cluster_backends;
 use crate::compat::CogEnv;
 use crate::director_env::DirectorEnv;
@@ -94,7 +95,7 @@ pub(crate) async fn director(
         models: models.clone(),
         live: Some(Arc::new(cluster_backends::open_live(redis)?)),
     };
-    let director = Arc::new(Director::new(config, deps));
+    let director = Arc::new(Director::with_hooks(config, deps, hooks(&args.hooks)));
     let mut health = HealthServer::start(args, &director, &models, started_at).await?;
     let result = health
         .while_running(run(args, &director, &mut signals))
@@ -144,6 +145,33 @@ fn host_name() -> anyhow::Result<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .context("failed to read the name of the host; give the director a name with --name")?;
     Ok(name.trim().to_owned())
+}
+
+fn hooks(args: &HookArgs) -> Hooks {
+    let net = Arc::new(Client::new(NetConfig::default()));
+    let hook = |url: &Option<Url>, timeout, on_failure| {
+        url.clone().map(|url| Hook {
+            net: Arc::clone(&net),
+            url,
+            timeout,
+            on_failure: match on_failure {
+                OnHookFailureArg::Fail => OnHookFailure::Fail,
+                OnHookFailureArg::Allow => OnHookFailure::Allow,
+            },
+        })
+    };
+    Hooks {
+        policy: hook(
+            &args.policy_url,
+            args.policy_timeout,
+            args.on_policy_failure,
+        ),
+        moderation: hook(
+            &args.moderation_url,
+            args.moderation_timeout,
+            args.on_moderation_failure,
+        ),
+    }
 }
 
 fn job_kind(kind: Option<JobKindArg>) -> DirectorJobKind {
