@@ -69,7 +69,7 @@ def data(server_pool, receiver, gate, tmp_path) -> dict:
     version = requests.get(f"{url}/v1/models/local/echo", timeout=20).json()["latest_version"]["id"]
     config = {"name": "front", "model": "local/echo", "version": version, "hardware": "local"}
     owner = post(url, "/v1/deployments", config | {"min_instances": 0, "max_instances": 1})["owner"]
-    in_use = migrate(folder, "postgres://nobody@127.0.0.1:1/x")
+    in_use = migrate(folder, "postgres://user@127.0.0.1:1/x")
     assert in_use.returncode == 64 and "in use by another server" in in_use.stderr
     server.process.send_signal(signal.SIGKILL)
     server.process.wait()

@@ -21,7 +21,7 @@ const SOURCE: (&str, &str) = ("migration", "source");
 /// A part of a table of the source.
 pub(crate) struct ExportedPage<T> {
     pub(crate) items: Vec<T>,
-    /// The number of the last row that was looked at.
+    /// The number of the last row of the page.
     pub(crate) last: i64,
     pub(crate) is_end: bool,
     /// Rows that cannot be read.

@@ -7,8 +7,7 @@ use jiff::Timestamp;
 use tidegate_core::lease::{Fence, Nonce};
 use tidegate_core::leases::{
     AcquireRequest, AcquireResult, ClusterCounts, GrantedLease, HeartbeatResult, HeldLease, Holder,
-    JobProgress,
-    JobRef, LeaseHeartbeat, Leases,
+    JobProgress, JobRef, LeaseHeartbeat, Leases,
 };
 use tidegate_core::outbox::{MessageState, SendOutcome, Settlement};
 use tidegate_core::record::JobSpec;

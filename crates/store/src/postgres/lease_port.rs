@@ -5,8 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tidegate_core::leases::{
     AcquireRequest, AcquireResult, ClusterCounts, GrantedLease, HeartbeatResult, HeldLease, Holder,
-    JobProgress,
-    JobRef, LeaseHeartbeat, Leases,
+    JobProgress, JobRef, LeaseHeartbeat, Leases,
 };
 use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::record::JobRecord;
