@@ -91,6 +91,7 @@ fn registration(model: &ServedModel) -> Option<ModelRegistration> {
         description: version.description.clone(),
         created_at: version.created_at,
         is_handler: version.is_handler,
+        is_procedure: false,
     })
 }
 
