@@ -510,6 +510,26 @@ pub async fn an_interim_message_is_replaced(store: Arc<dyn LeasingStore>) {
     );
 }
 
+/// When the claim of an interim message ends, because its sender is gone, a later message is sent instead.
+pub async fn an_interim_message_of_a_lost_sender_is_dropped(store: Arc<dyn LeasingStore>) {
+    store.insert(spec("a")).await.unwrap();
+    let lease = held("a", granted(&*store, request("a", "one", 1)).await.fence);
+    let interim = message("interim", "a", 1);
+    assert!(store.put_interim(&lease, interim).await.unwrap());
+    let mut lost = all_due("lost");
+    lost.claim.lasts = Duration::from_millis(200);
+    assert_eq!(ids(&store.take_messages(lost).await.unwrap()), ["interim"]);
+    assert!(ends(&*store, final_end("a", lease.fence)).await);
+    let first = loop {
+        let taken = taken(&*store).await;
+        if !taken.is_empty() {
+            break taken;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    assert_eq!(first, ["final"]);
+}
+
 /// While one message about a job is sent, the next one waits.
 pub async fn no_interim_message_is_sent_after_the_final_one(store: Arc<dyn LeasingStore>) {
     store.insert(spec("a")).await.unwrap();

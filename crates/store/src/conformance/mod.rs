@@ -135,6 +135,7 @@ macro_rules! conformance {
             an_unqueued_job_is_claimed_once,
             an_interim_message_is_replaced,
             no_interim_message_is_sent_after_the_final_one,
+            an_interim_message_of_a_lost_sender_is_dropped,
             an_outdated_lease_stores_no_message,
             leases_directors_and_due_messages_are_counted,
             one_of_many_directors_gets_the_lease,

@@ -15,7 +15,9 @@ use tokio_postgres::{Client, Row};
 
 use super::error::PgError;
 use super::outbox::receiver_key;
-use super::query::{bigint, bigints, count, first, micros, now, rows, text, texts, unsigned};
+use super::query::{
+    bigint, bigints, count, execute, first, micros, now, rows, text, texts, unsigned,
+};
 use super::rows as records;
 use super::text::escape;
 use crate::columns;
@@ -198,6 +200,7 @@ pub(super) async fn claim(
          UPDATE tidegate.outbox o SET holder = $3, next_at = clock.now + $4 FROM chosen, clock
          WHERE o.number = chosen.number RETURNING o.number"
     );
+    drop_outdated(client, numbers).await?;
     let claimed = rows(
         client,
         CLAIM,
@@ -218,6 +221,21 @@ pub(super) async fn claim(
         .copied()
         .filter(|number| claimed.contains(number))
         .collect())
+}
+
+/// Deletes interim messages whose sender is gone and that a later message about their job follows: both
+/// would be sent at the same time.
+async fn drop_outdated(client: &Client, numbers: &[i64]) -> Result<(), PgError> {
+    const DROP: &str = concat!(
+        "DELETE FROM tidegate.outbox o
+         WHERE o.number = ANY ($1) AND o.interim AND o.settled_at IS NULL AND (o.holder IS NULL OR o.next_at <= ",
+        now!(),
+        ") AND EXISTS (
+             SELECT 1 FROM tidegate.outbox later
+             WHERE later.account = o.account AND later.job = o.job AND later.number > o.number)"
+    );
+    execute(client, DROP, &[bigints(&numbers)]).await?;
+    Ok(())
 }
 
 /// Reads claimed messages. One that cannot be read is logged and left until its claim ends: it must
