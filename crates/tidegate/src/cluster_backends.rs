@@ -48,6 +48,8 @@ pub(crate) async fn open_backends(
         shards: args.redis.queue_shards,
         account_shards: args.redis.account_shards,
         max_deliveries: args.upkeep.max_deliveries,
+        // However long the cluster was down: no other loop ends a job that waits.
+        deadline_window: None,
         ..RedisQueueConfig::new(urls.clone(), consumer)
     };
     Ok(ClusterBackends {
