@@ -11,12 +11,16 @@ pub(super) async fn run(queue: &dyn Queue, handler: &dyn UpkeepHandler, interval
     let mut known = queue.first_epoch().to_owned();
     loop {
         tokio::time::sleep(interval).await;
+        // Before the epoch is read: a later one may have been recorded since.
+        let Some(complete) = handler.complete_since(&known).await else {
+            continue;
+        };
         let epoch = or_default("epoch", queue.epoch().await.map(Some));
-        let Some(epoch) = epoch.filter(|epoch| *epoch != known) else {
+        let Some(epoch) = epoch.filter(|epoch| *epoch != complete) else {
             continue;
         };
         tracing::warn!("the queue may have lost entries, pushing the waiting jobs again");
-        if handler.requeue().await {
+        if handler.requeue().await && handler.record_epoch(&epoch).await {
             known = epoch;
         }
     }

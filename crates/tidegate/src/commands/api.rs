@@ -117,6 +117,7 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         handler: Arc::new(ClusterUpkeep {
             models: models.clone(),
             cluster: cluster.clone(),
+            documents: backends.store.clone(),
         }),
         config: args.upkeep.config(),
     };
