@@ -12,6 +12,9 @@ NODE_RUNPOD := tests/runpod/node_modules
 MODEL ?= examples/hello
 SEEDS ?= 1 2 3 4
 SECONDS ?= 30
+APIS ?= 2
+DIRECTORS ?= 4
+JOBS ?= 10000
 PORT ?= 5000
 TARGET ?=
 # One selection of packages and targets for every build of the tests. Cargo resolves features for the
@@ -24,7 +27,7 @@ CLUSTER_SEEDS := $(if $(filter command line environment,$(origin SEEDS)),$(SEEDS
 CLUSTER_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),120)
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test test-rust test-python test-product check fmt fuzz torture torture-cluster bench bench-queue bench-cluster bench-scaling bench-runpod wheel snap clean
+.PHONY: help run cluster test test-rust test-python test-product check fmt fuzz torture torture-cluster simulate bench bench-queue bench-cluster bench-scaling bench-runpod wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,6 +108,10 @@ torture: $(VENV)/tools native ## Random clients and faults for six minutes (SEED
 torture-cluster: $(VENV)/tools native ## Random clients and faults against a cluster for twelve minutes (SEEDS="…" SECONDS=…)
 	scripts/apt.sh redis-server postgresql
 	$(VENV)/bin/python -m torture --profile cluster --seed $(CLUSTER_SEEDS) --seconds $(CLUSTER_SECONDS)
+
+simulate: ## Simulate a cluster with faults (SEEDS="…" APIS=… DIRECTORS=… JOBS=…); see docs/simulation.md
+	cargo build --locked --release -p tidegate-simulation
+	target/release/tidegate-simulation $(SEEDS) --apis $(APIS) --directors $(DIRECTORS) --jobs $(JOBS)
 
 bench: $(VENV)/installed ## Compare with Cog, mosec and the floor in one run
 	bench/setup.sh
