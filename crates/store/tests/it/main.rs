@@ -1,5 +1,7 @@
 //! The contract of the store on its backends.
 
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
+
 mod blobs;
 mod durability;
 mod memory;
