@@ -34,7 +34,7 @@ def celery(folder: Path) -> Iterator[tuple[Journal, Connect]]:
     """Start Redis and two worker processes of Celery."""
     journal, port = Journal(folder / "celery.journal"), free_port()
     os.environ |= {"JOURNAL": str(journal.path), "BROKER": f"redis://127.0.0.1:{port}/0"}
-    redis = quietly(["redis-server", "--port", str(port), "--dir", str(folder)])
+    redis = quietly(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)])
     argv = [sys.executable, "-m", "celery", "-A", "tasks", "worker", "--concurrency", "2"]
     worker = quietly([*argv, "--loglevel", "error"], cwd=TASKS)
     try:

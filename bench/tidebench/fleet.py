@@ -101,7 +101,9 @@ def fleet(program: Program, folder: Path, apis: int, directors: int, *flags: str
     folder.mkdir()
     port = free_port()
     redis = Tree(
-        Command(["redis-server", "--port", str(port), "--dir", folder], folder, os.environ),
+        Command(
+            ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", folder], folder, os.environ
+        ),
         folder / "redis.log",
     )
     with postgres_server("shared_buffers=128MB", "max_wal_size=4GB") as postgres:

@@ -54,7 +54,9 @@ def raw_loop(folder: Path, jobs: int) -> float:
     """Messages per second, with as many producers as the other measurements and two consumers."""
     port = free_port()
     redis = Tree(
-        Command(["redis-server", "--port", str(port), "--dir", folder], folder, os.environ),
+        Command(
+            ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", folder], folder, os.environ
+        ),
         folder / "raw.log",
     )
     try:

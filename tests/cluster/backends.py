@@ -27,7 +27,8 @@ class Redis:
         return f"redis://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        command = ["redis-server", "--port", str(self.port), "--save", "", "--appendonly", "no"]
+        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1"]
+        command += ["--save", "", "--appendonly", "no"]
         log = (self._folder / "redis.log").open("ab")
         self._process = subprocess.Popen(
             [*command, "--dir", str(self._folder)], stdout=log, stderr=log, stdin=subprocess.DEVNULL
