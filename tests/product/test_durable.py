@@ -124,7 +124,7 @@ def test_a_cancel_that_cannot_be_persisted_is_refused(start_server, data, tmp_pa
     wait_until(began.exists, "the model to begin")
     with held_up(data):
         refused = server.post("/predictions/stays/cancel")
-        assert refused.status == 503 and "store" in str(refused.json)
+        assert refused.status == 503 and "database" in str(refused.json)
         assert server.get("/predictions/stays").json["status"] == "processing"
     assert server.post("/predictions/stays/cancel").status == 200
     assert hooks.terminal("stays")["status"] == "canceled"

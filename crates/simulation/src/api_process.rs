@@ -132,7 +132,7 @@ async fn run(
         catalog.run(),
         cluster.queues.run(&*queue),
         models.reconcile(&cluster),
-        cluster.queued_marks.run(&*cluster.leases),
+        cluster.queued_marks.run(&*cluster.leases, &*queue),
         upkeep,
     );
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tidegate_core::chain;
 use tidegate_core::leases::{JobRef, Leases};
+use tidegate_core::queue::Queue;
 use tokio::sync::Notify;
 
 /// How long jobs are collected. If the process ends meanwhile, the reconciliation queues them a second time,
@@ -35,14 +36,30 @@ impl QueuedMarks {
         }
     }
 
-    /// Records jobs, forever.
-    pub async fn run(&self, leases: &dyn Leases) {
+    /// Records jobs, forever. Jobs whose entry the queue may have lost since are not recorded: the
+    /// reconciliation must find them.
+    pub async fn run(&self, leases: &dyn Leases, queue: &dyn Queue) {
+        // From before the jobs of the next batch were pushed.
+        let mut epoch_before = queue.first_epoch().to_owned();
         loop {
             self.shared.added.notified().await;
             tokio::time::sleep(DELAY).await;
+            let epoch = queue.epoch().await;
             let jobs = mem::take(&mut *self.lock());
+            let count = jobs.len();
+            match epoch {
+                Ok(epoch) if epoch == epoch_before => {}
+                Ok(epoch) => {
+                    tracing::debug!(count, "the queue may have lost jobs, not marking them");
+                    epoch_before = epoch;
+                    continue;
+                }
+                Err(error) => {
+                    tracing::debug!(count, %error, "failed to read the epoch of the queue, not marking jobs");
+                    continue;
+                }
+            }
             if let Err(error) = leases.mark_queued(&jobs).await {
-                let count = jobs.len();
                 tracing::debug!(count, error = %chain(&error), "failed to mark jobs as queued");
             }
         }

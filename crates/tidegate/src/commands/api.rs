@@ -140,7 +140,7 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
             catalog.run(),
             cluster.queues.run(&*queue),
             models.reconcile(&cluster),
-            cluster.queued_marks.run(&*cluster.leases),
+            cluster.queued_marks.run(&*cluster.leases, &*queue),
             endpoints.run(),
             file_upkeep(files.as_ref(), &backends),
         );
