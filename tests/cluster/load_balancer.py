@@ -21,8 +21,7 @@ class LoadBalancer:
         class Handler(_Forwarder):
             turns = _turns(ports)
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Listener(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
@@ -40,6 +39,12 @@ class LoadBalancer:
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True
+    # Clients open a hundred connections at once; more than this many would wait for a second attempt.
+    request_queue_size = 256
 
 
 def _turns(ports: list[int]) -> Iterator[int]:
