@@ -39,8 +39,15 @@ struct LocalState {
     last_number: u64,
     next_shard: usize,
     last_shard: Option<usize>,
-    /// The queues in which the process may have messages that it does not know.
-    recovered: BTreeSet<QueueName>,
+    fetchers: BTreeMap<QueueName, Arc<tokio::sync::Mutex<Fetcher>>>,
+}
+
+/// Takes the messages of one queue, one after the other, as the fetcher of `tidegate_queue::redis` does:
+/// a message whose delivery is on its way would look like one that the process does not know.
+#[derive(Default)]
+struct Fetcher {
+    /// Whether the process knows all messages that it has. Not so at its start, and after a lost reply.
+    is_recovered: bool,
 }
 
 /// The ticket of a claim.
@@ -118,36 +125,40 @@ impl QueueClient {
         queue: &QueueName,
         options: TakeOptions,
     ) -> Result<Option<Claim>, QueueError> {
-        let (known, first, needs_recovery) = {
-            let mut local = self.lock();
-            let first = match local.last_shard.filter(|_| options.prefer_same_stream) {
-                Some(last) => last,
-                None => {
-                    local.next_shard = local.next_shard.wrapping_add(1);
-                    local.next_shard
-                }
-            };
-            let own = local.unacked.keys().filter(|place| place.queue == *queue);
-            let known: BTreeSet<(usize, MessageId)> =
-                own.map(|place| (place.shard, place.id)).collect();
-            (known, first, !local.recovered.contains(queue))
-        };
-        if needs_recovery {
+        let fetcher = Arc::clone(self.lock().fetchers.entry(queue.clone()).or_default());
+        let mut fetcher = fetcher.lock().await;
+        if !fetcher.is_recovered {
+            let known = self.known(queue);
             let recover = |server: &QueueServer| {
                 server.recover(queue, &self.consumer, &known, MAX_DELIVERIES)
             };
             self.call(recover).await?;
-            self.lock().recovered.insert(queue.clone());
         }
-        let taken = self
+        let first = self.first_shard(options);
+        // If the reply is lost, the message may be delivered all the same.
+        fetcher.is_recovered = false;
+        let delivered = self
             .call(|server| server.take(queue, &self.consumer, first))
-            .await;
-        let Ok(delivered) = taken else {
-            // The reply may be lost, and not the message.
-            self.lock().recovered.remove(queue);
-            return Err(QueueError("no reply of the simulated queue".to_owned()));
-        };
+            .await?;
+        fetcher.is_recovered = true;
         Ok(delivered.map(|delivered| self.taken(delivered)))
+    }
+
+    /// The messages of a queue that this process has and knows.
+    fn known(&self, queue: &QueueName) -> BTreeSet<(usize, MessageId)> {
+        let local = self.lock();
+        let own = local.unacked.keys().filter(|place| place.queue == *queue);
+        own.map(|place| (place.shard, place.id)).collect()
+    }
+
+    /// The shard to look at first.
+    fn first_shard(&self, options: TakeOptions) -> usize {
+        let mut local = self.lock();
+        if let Some(last) = local.last_shard.filter(|_| options.prefer_same_stream) {
+            return last;
+        }
+        local.next_shard = local.next_shard.wrapping_add(1);
+        local.next_shard
     }
 
     fn taken(&self, delivered: DeliveredEntry) -> Claim {
