@@ -32,6 +32,7 @@ mod line_buffer;
 /// The targets, by the name of their folder in `corpus`.
 const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("address", tidegate_net::fuzz::address),
+    ("body_scan", tidegate_router::fuzz::body_scan),
     ("cog_yaml", program::cog_yaml),
     ("data_uri", tidegate_service::fuzz::data_uri),
     ("envelope", tidegate_http::fuzz::envelope),
@@ -48,6 +49,7 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("line_buffer", child::line_buffer),
     ("messages", tidegate_ipc::fuzz::messages),
     ("splice_files", tidegate_service::fuzz::splice_files),
+    ("sse_parser", tidegate_net::fuzz::sse_parser),
     ("units", program::units),
 ];
 

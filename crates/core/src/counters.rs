@@ -142,7 +142,7 @@ macro_rules! label {
     };
 }
 
-label!(crate::record::Api: Cog = "cog", Replicate = "replicate", Runpod = "runpod");
+label!(crate::record::Api: Cog = "cog", Replicate = "replicate", Runpod = "runpod", OpenAi = "openai", WorkersAi = "workers_ai");
 label!(crate::JobKind: Prediction = "prediction", Training = "training");
 label!(crate::Status: Queued = "queued", Starting = "starting", Processing = "processing", Succeeded = "succeeded",
     Failed = "failed", Canceled = "canceled", Aborted = "aborted");
@@ -184,7 +184,7 @@ mod tests {
         counters.of(Api::Replicate).inc();
         assert_eq!(
             counters.each().map(|(_, count)| count).collect::<Vec<_>>(),
-            [0, 1, 0]
+            [0, 1, 0, 0, 0]
         );
     }
 }

@@ -115,6 +115,9 @@ pub struct HeartbeatReply {
     pub cancel: Vec<JobRef>,
     /// The leases that are lost: the results do not count.
     pub lost: Vec<JobRef>,
+    /// The leases of the director that the heartbeat does not list. It releases those that it does not know.
+    #[serde(default)]
+    pub unlisted: Vec<UnlistedLease>,
     /// The versions whose schema the API does not know yet: [`RegisterCall`] is expected.
     pub unknown_versions: Vec<String>,
     /// The queues that the director takes jobs from, for each of its models.
@@ -125,6 +128,15 @@ pub struct HeartbeatReply {
     /// The pause between heartbeats.
     #[serde(with = "wire::milliseconds")]
     pub interval: Duration,
+}
+
+/// A lease that a heartbeat does not list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnlistedLease {
+    /// The lease.
+    pub lease: HeldLease,
+    /// The token of the lease.
+    pub token: LeaseToken,
 }
 
 /// A queue that a director takes jobs from.

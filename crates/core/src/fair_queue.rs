@@ -100,6 +100,80 @@ impl<W: HasOwner> FairQueue<W> {
         }
     }
 
+    /// Removes and returns the first waiter that `accept` takes, in the order of the turns. The owner of
+    /// that waiter goes to the end of the turns; waiters that are not accepted keep their positions, and
+    /// their owners their turns.
+    pub fn pop_accepted(&mut self, mut accept: impl FnMut(&W) -> bool) -> Option<W> {
+        let (turn, index) = self.turns.iter().enumerate().find_map(|(turn, owner)| {
+            let index = self.queues.get(owner)?.iter().position(&mut accept)?;
+            Some((turn, index))
+        })?;
+        let owner = self.turns.remove(turn)?;
+        let queue = self.queues.get_mut(&owner)?;
+        let waiter = queue.remove(index);
+        if queue.is_empty() {
+            self.queues.remove(&owner);
+        } else {
+            self.turns.push_back(owner);
+        }
+        self.len -= usize::from(waiter.is_some());
+        waiter
+    }
+
+    /// Removes and returns the first waiter of this owner that `select` finds, without using up its turn.
+    pub fn remove(&mut self, owner: &W::Owner, select: impl Fn(&W) -> bool) -> Option<W> {
+        let queue = self.queues.get_mut(owner)?;
+        let index = queue.iter().position(select)?;
+        let waiter = queue.remove(index);
+        self.len -= usize::from(waiter.is_some());
+        if queue.is_empty() {
+            self.queues.remove(owner);
+            self.turns.retain(|turn| turn != owner);
+        }
+        waiter
+    }
+
+    /// All waiters, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &W> {
+        self.queues.values().flatten()
+    }
+
+    /// Removes and returns the last waiter of this owner, without using up its turn.
+    pub fn pop_last(&mut self, owner: &W::Owner) -> Option<W> {
+        let queue = self.queues.get_mut(owner)?;
+        let waiter = queue.pop_back();
+        self.len -= usize::from(waiter.is_some());
+        if queue.is_empty() {
+            self.queues.remove(owner);
+            self.turns.retain(|turn| turn != owner);
+        }
+        waiter
+    }
+
+    /// The number of waiters that are served before a new waiter of this owner, if no others join.
+    pub fn len_ahead(&self, owner: &W::Owner) -> usize {
+        let own = self.owner_len(owner);
+        self.queues
+            .iter()
+            .map(|(other, queue)| match other == owner {
+                true => own,
+                false => queue.len().min(own + 1),
+            })
+            .sum()
+    }
+
+    /// The owners that have waiters, in the order of their turns, with the number of their waiters.
+    pub fn owners(&self) -> impl Iterator<Item = (&W::Owner, usize)> {
+        self.turns
+            .iter()
+            .map(|owner| (owner, self.owner_len(owner)))
+    }
+
+    /// All waiters, in no particular order.
+    pub fn into_waiters(self) -> impl Iterator<Item = W> {
+        self.queues.into_values().flatten()
+    }
+
     /// Keeps only the waiters of this owner for which `keep` returns `true`.
     pub fn retain(&mut self, owner: &W::Owner, keep: impl Fn(&W) -> bool) {
         let Some(queue) = self.queues.get_mut(owner) else {
@@ -196,6 +270,40 @@ mod tests {
         assert_eq!(queue.len(), 2);
         queue.push(('b', 9));
         assert_eq!(drain(&mut queue), "a1 b9 a3 ");
+    }
+
+    #[test]
+    fn waiters_that_are_not_accepted_keep_their_positions() {
+        let mut queue = FairQueue::default();
+        for n in 0..3 {
+            queue.push(('a', n));
+            queue.push(('b', n));
+        }
+        let mut accepted = |accept: fn(&(char, u32)) -> bool| queue.pop_accepted(accept);
+        assert_eq!(accepted(|(owner, _)| *owner == 'b'), Some(('b', 0)));
+        assert_eq!(accepted(|(_, n)| *n == 1), Some(('a', 1)));
+        assert_eq!(accepted(|(_, n)| *n == 7), None);
+        assert_eq!(queue.len(), 4);
+        assert_eq!(drain(&mut queue), "b1 a0 b2 a2 ");
+    }
+
+    #[test]
+    fn the_waiters_ahead_of_a_new_one_are_those_of_the_rounds_before_it() {
+        let mut queue = FairQueue::default();
+        for n in 0..5 {
+            queue.push(('a', n));
+        }
+        queue.push(('b', 0));
+        assert_eq!(queue.len_ahead(&'a'), 6);
+        assert_eq!(queue.len_ahead(&'b'), 3);
+        assert_eq!(queue.len_ahead(&'c'), 2);
+        assert_eq!(queue.pop_last(&'a'), Some(('a', 4)));
+        assert_eq!(queue.pop_last(&'c'), None);
+        assert_eq!(queue.remove(&'a', |(_, n)| *n == 2), Some(('a', 2)));
+        assert_eq!(queue.remove(&'a', |(_, n)| *n == 2), None);
+        assert_eq!(queue.iter().count(), 4);
+        assert_eq!(queue.owners().collect::<Vec<_>>(), [(&'a', 3), (&'b', 1)]);
+        assert_eq!(queue.into_waiters().count(), 4);
     }
 
     #[test]

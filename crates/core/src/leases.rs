@@ -123,6 +123,9 @@ pub struct HeartbeatResult {
     pub cancel: Vec<JobRef>,
     /// The leases that are lost: the job has ended, or has a later lease.
     pub lost: Vec<JobRef>,
+    /// The live leases of the director that the heartbeat does not list. They are new, or were granted by a
+    /// request that arrived late, and would live as long as the director.
+    pub unlisted: Vec<HeldLease>,
 }
 
 /// What the record of a job says about its course.

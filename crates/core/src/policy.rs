@@ -63,7 +63,7 @@ impl Api {
     /// before policies were.
     pub fn policies(self) -> JobPolicies {
         match self {
-            Self::Cog => JobPolicies {
+            Self::Cog | Self::OpenAi | Self::WorkersAi => JobPolicies {
                 queueing: QueueingPolicy::AtModel,
                 output_files: OutputFilePolicy::Inline,
                 updates: UpdatePolicy::EveryValue,

@@ -347,8 +347,8 @@ pub trait UpkeepHandler: Send + Sync {
     /// with the entry.
     async fn lost(&self, claim: &Claim) -> Disposition;
 
-    /// The same for an entry that was handed out as often as it may be: unless one of these hand-outs
-    /// led to a lease, its job must not be handed out again.
+    /// The same for an entry that was handed out as often as it may be without a lease. Unless some of these
+    /// hand-outs led to a lease, its job must not be handed out again.
     async fn exhausted(&self, claim: &Claim) -> Disposition;
 
     /// Ends the job of an old entry if it may wait no longer. Returns whether the entry is obsolete.

@@ -189,6 +189,11 @@ pub enum Api {
     Replicate,
     /// The Runpod API.
     Runpod,
+    /// OpenAI's API.
+    #[serde(rename = "openai")]
+    OpenAi,
+    /// The Workers AI API.
+    WorkersAi,
 }
 
 /// The main facts about a job, for lists.

@@ -144,6 +144,7 @@ impl Inner {
         for job in &reply.cancel {
             self.request_stop(job);
         }
+        self.release_unknown(reply.unlisted);
         self.assign(reply.queues);
         self.connected.send_replace(true);
         self.register(&reply.unknown_versions).await

@@ -1,10 +1,10 @@
 //! The leases of this director: the jobs that it runs. Heartbeats keep them alive.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tidegate_core::JobKind;
-use tidegate_core::lease::Fence;
+use tidegate_core::lease::{Fence, Nonce};
 use tidegate_core::leases::{HeldLease, JobRef};
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +23,8 @@ pub(crate) enum AbandonCause {
 #[derive(Default)]
 pub(crate) struct HeldLeases {
     jobs: Mutex<BTreeMap<JobRef, LeasedJobState>>,
+    /// The nonces of requests without a reply: their leases may be granted already.
+    requested: Mutex<BTreeSet<u128>>,
 }
 
 /// What is known about one of them.
@@ -72,6 +74,33 @@ impl HeldLeases {
         }
     }
 
+    /// Records that a lease is requested, until the guard is dropped.
+    pub(crate) fn request(self: &Arc<Self>, nonce: Nonce) -> RequestGuard {
+        self.requested().insert(nonce.0);
+        RequestGuard {
+            leases: Arc::clone(self),
+            nonce,
+        }
+    }
+
+    /// Whether the director holds or requests a lease.
+    pub(crate) fn knows(&self, lease: &HeldLease) -> bool {
+        // In this order: a granted lease is held before its request ends.
+        if self.requested().contains(&lease.fence.nonce.0) {
+            return true;
+        }
+        self.with(|jobs| {
+            jobs.get(&lease.job)
+                .is_some_and(|state| state.fence == lease.fence)
+        })
+    }
+
+    fn requested(&self) -> MutexGuard<'_, BTreeSet<u128>> {
+        self.requested
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// All leases.
     pub(crate) fn all(&self) -> Vec<HeldLease> {
         self.with(|jobs| {
@@ -108,6 +137,24 @@ impl HeldLeases {
         let states: Vec<_> = self.with(|jobs| jobs.values().cloned().collect());
         let stopped = states.iter().filter(|state| applies(state.kind));
         stopped.map(|state| state.abandoned.set(cause)).count()
+    }
+}
+
+/// A request for a lease.
+pub(crate) struct RequestGuard {
+    leases: Arc<HeldLeases>,
+    nonce: Nonce,
+}
+
+impl RequestGuard {
+    pub(crate) fn nonce(&self) -> Nonce {
+        self.nonce
+    }
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        self.leases.requested().remove(&self.nonce.0);
     }
 }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::chain;
-use tidegate_core::director_api::{LeaseCall, LeaseReply, LeaseToken, LeasedJob, ReleaseCall};
+use tidegate_core::director_api::{
+    LeaseCall, LeaseReply, LeaseToken, LeasedJob, ReleaseCall, UnlistedLease,
+};
 use tidegate_core::director_metrics::{LeaseRequestReply, LeasedRunEnd};
 use tidegate_core::lease::Nonce;
 use tidegate_core::leases::{HeldLease, JobRef};
@@ -45,7 +47,8 @@ impl Inner {
             account: entry.account.clone(),
             id: entry.id.clone(),
         };
-        let reply = self.lease(job.clone(), &claim).await;
+        let request = self.leases.request(Nonce(random::bits()));
+        let reply = self.lease(job.clone(), request.nonce(), &claim).await;
         self.count_reply(reply.as_ref());
         match reply {
             Some(LeaseReply::Granted(leased)) => {
@@ -54,6 +57,7 @@ impl Inner {
                     fence: leased.fence,
                 };
                 let guard = self.leases.hold(lease, leased.spec.kind);
+                drop(request);
                 match capacity.admit(place) {
                     Ok(admitted) => {
                         self.run_leased(*leased, guard, claim, &version, admitted)
@@ -83,11 +87,11 @@ impl Inner {
 
     /// Asks for the lease until the API replies. If a reply is lost, the lease may be granted, so the same
     /// request is repeated for as long as it takes.
-    async fn lease(&self, job: JobRef, claim: &HeldClaim) -> Option<LeaseReply> {
+    async fn lease(&self, job: JobRef, nonce: Nonce, claim: &HeldClaim) -> Option<LeaseReply> {
         let call = LeaseCall {
             holder: self.holder.clone(),
             job,
-            nonce: Nonce(random::bits()),
+            nonce,
         };
         loop {
             match self.api.lease(&call).await {
@@ -213,6 +217,30 @@ impl Inner {
                 }
                 Err(_) => tokio::time::sleep(self.api.pause()).await,
             }
+        }
+    }
+}
+
+impl Inner {
+    /// Gives leases back that this director does not know: a request for a lease may arrive when the director
+    /// has the reply to its repetition, and may have ended the run by then. If a call fails, the next
+    /// heartbeat brings the lease again.
+    pub(crate) fn release_unknown(self: &Arc<Self>, unlisted: Vec<UnlistedLease>) {
+        for UnlistedLease { lease, token } in unlisted {
+            if self.leases.knows(&lease) {
+                continue;
+            }
+            let director = Arc::clone(self);
+            self.tasks.spawn(async move {
+                let call = ReleaseCall { lease, token };
+                let (job, released) = (&call.lease.job.id, director.api.release(&call).await);
+                match released {
+                    Ok(()) => tracing::warn!(%job, "released a lease that was granted late"),
+                    Err(error) => {
+                        tracing::warn!(%job, error = %chain(&error), "failed to release a lease that was granted late, retrying");
+                    }
+                }
+            });
         }
     }
 }

@@ -2,9 +2,54 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use tidegate_fuzzing::pieces;
 use url::{Host, Url};
 
-use crate::{AllowedNetworks, parse_url};
+use crate::{AllowedNetworks, SseEvent, SseParser, parse_url};
+
+/// The events of a stream are those of a simple parser of the whole stream, however it is divided. The
+/// first byte selects the division.
+pub fn sse_parser(input: &[u8]) {
+    let Some((seed, stream)) = input.split_first() else {
+        return;
+    };
+    let mut events = Vec::new();
+    let mut add = |event: SseEvent<'_>| events.push((event.name.to_vec(), event.data.to_vec()));
+    let mut parser = SseParser::new(stream.len());
+    for piece in pieces(*seed, stream) {
+        parser
+            .push(piece, &mut add)
+            .expect("an event is not larger than its stream");
+    }
+    parser
+        .finish(&mut add)
+        .expect("an event is not larger than its stream");
+    assert_eq!(events, simple_events(stream));
+}
+
+/// The events of a whole stream: lines, fields, empty lines.
+fn simple_events(stream: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    // One character for each byte, so that the methods of texts can be used.
+    let text: String = stream.iter().map(|byte| char::from(*byte)).collect();
+    let text = text.strip_prefix("\u{EF}\u{BB}\u{BF}").unwrap_or(&text);
+    let text = text.replace("\r\n", "\n").replace('\r', "\n") + "\n\n";
+    let bytes = |text: &str| text.chars().map(|c| c as u8).collect::<Vec<u8>>();
+    let (mut events, mut name, mut data) = (Vec::new(), String::new(), None::<String>);
+    for line in text.split('\n') {
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "event" => value.clone_into(&mut name),
+            "data" => data = Some(data.map_or(value.to_owned(), |data| data + "\n" + value)),
+            "" if line.is_empty() => {
+                events.extend(data.take().map(|data| (bytes(&name), bytes(&data))));
+                name.clear();
+            }
+            _ => {}
+        }
+    }
+    events
+}
 
 /// However a URL is written: if it is allowed, its host is not a private address, and an error message
 /// does not contain its password.
@@ -89,5 +134,10 @@ mod tests {
     #[test]
     fn addresses_hold_for_generated_inputs() {
         short_run("address", super::address);
+    }
+
+    #[test]
+    fn event_streams_hold_for_generated_inputs() {
+        short_run("sse_parser", super::sse_parser);
     }
 }

@@ -3,9 +3,12 @@
 //! Webhooks, downloads of inputs and uploads of outputs go through [`Client`]. URLs from requests are
 //! checked against [`AllowedNetworks`] three times: when they are parsed ([`Client::check`]), when their
 //! host is resolved, and at each redirect. URLs from the operator's configuration are not checked.
+//! Requests of the router to its backends go through [`upstream::UpstreamPool`], and its questions to name
+//! servers through [`dns::NameResolver`].
 
 mod allowed_networks;
 mod client;
+pub mod dns;
 mod download;
 mod error;
 mod forward;
@@ -14,9 +17,11 @@ mod forward;
 pub mod fuzz;
 mod guarded_resolver;
 mod server_trust;
+mod sse_parser;
 #[cfg(test)]
 mod tests;
 mod upload;
+pub mod upstream;
 mod url_check;
 mod webhook_transport;
 
@@ -29,9 +34,11 @@ pub use client::{
 };
 pub use error::Error;
 pub use forward::{ForwardedRequest, ForwardedResponse, Forwarder};
+pub use reqwest::Client as PlainClient;
 pub use reqwest::Method;
 pub use reqwest::header;
 pub use server_trust::{ServerTrust, TrustError};
+pub use sse_parser::{SseEvent, SseEventTooLarge, SseParser};
 pub use url::Url;
 pub use url_check::{InvalidUrl, parse_url};
 pub use webhook_transport::WebhookTransport;

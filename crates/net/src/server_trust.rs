@@ -6,7 +6,7 @@ use std::sync::Arc;
 use reqwest::ClientBuilder;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
@@ -79,16 +79,38 @@ impl ServerTrust {
             Self::Anything => builder.tls_danger_accept_invalid_certs(true),
         }
     }
+
+    /// The settings of a TLS client.
+    pub(crate) fn client_config(&self) -> Result<ClientConfig, rustls::Error> {
+        let provider = Arc::new(ring::default_provider());
+        match self {
+            Self::System => {
+                let verifier = rustls_platform_verifier::Verifier::new(Arc::clone(&provider))?;
+                verified_by(Arc::new(verifier), provider)
+            }
+            Self::File(config) => Ok((**config).clone()),
+            Self::Anything => {
+                verified_by(Arc::new(AnyCertificate(Arc::clone(&provider))), provider)
+            }
+        }
+    }
+}
+
+fn verified_by(
+    verifier: Arc<dyn ServerCertVerifier>,
+    provider: Arc<CryptoProvider>,
+) -> Result<ClientConfig, rustls::Error> {
+    Ok(ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth())
 }
 
 fn config(listed: Vec<CertificateDer<'static>>) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(ring::default_provider());
     let verifier = verifier(listed, &provider)?;
-    Ok(ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth())
+    verified_by(Arc::new(verifier), provider)
 }
 
 fn verifier(
@@ -163,6 +185,47 @@ impl ServerCertVerifier for ListedVerifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.by_authority.supported_verify_schemes()
+    }
+}
+
+/// Accepts every certificate; the signatures of the handshake are checked.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

@@ -38,8 +38,8 @@ pub use cluster::{
 };
 pub use config::{Config, Deps, JobSettings, OnLost, RendererFactory};
 pub use files::store::{
-    FileLimits, FileMetadata, FileStore, FileStoreError, FileWriter, MemoryFileIndex,
-    PublishedFile, Spool,
+    ContentCopyError, FileLimits, FileMetadata, FileStore, FileStoreError, FileWriter,
+    MemoryFileIndex, PublishedFile, Spool,
 };
 pub use files::{
     Files, InputDownloadError, InputDownloads, MAX_INLINE_FILE, OutputUpload, OutputUploads,

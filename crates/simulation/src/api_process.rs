@@ -125,6 +125,7 @@ async fn run(
         models: models.clone(),
         cluster: cluster.clone(),
         documents,
+        max_deliveries: UpkeepConfig::default().max_deliveries,
     };
     let queue = models.queue();
     let upkeep = upkeep::run(models.queue(), Arc::new(handler), UpkeepConfig::default());

@@ -25,6 +25,11 @@ pub(crate) fn nonce_text(nonce: Nonce) -> String {
     format!("{:032x}", nonce.0)
 }
 
+/// The nonce of a text of [`nonce_text`].
+pub(crate) fn nonce(text: &str) -> Result<Nonce, ColumnError> {
+    u128::from_str_radix(text, 16).map(Nonce).map_err(corrupt)
+}
+
 pub(crate) fn status_text(status: Status) -> &'static str {
     match status {
         Status::Queued => "queued",
@@ -72,6 +77,8 @@ pub(crate) fn api_text(api: Api) -> &'static str {
         Api::Cog => "cog",
         Api::Replicate => "replicate",
         Api::Runpod => "runpod",
+        Api::OpenAi => "openai",
+        Api::WorkersAi => "workers_ai",
     }
 }
 
@@ -80,6 +87,8 @@ pub(crate) fn api(text: &str) -> Result<Api, ColumnError> {
         "cog" => Ok(Api::Cog),
         "replicate" => Ok(Api::Replicate),
         "runpod" => Ok(Api::Runpod),
+        "openai" => Ok(Api::OpenAi),
+        "workers_ai" => Ok(Api::WorkersAi),
         other => Err(ColumnError::Corrupt(format!("`{other}` is not an API"))),
     }
 }

@@ -19,7 +19,8 @@ mod sqlite;
 pub use blobs::{FolderBlobs, InvalidBucket, S3Blobs};
 pub use memory::MemoryDocuments;
 pub use migration::{
-    DataFolderMigration, MigrationError, MigrationMark, MigrationReport, SourceCounts,
+    BegunMigration, ContentCopy, DataFolderMigration, FileTransfer, MigrationError, MigrationMark,
+    MigrationReport, SourceCounts,
 };
 pub use postgres::{
     DatabaseUse, EndpointOwner, InvalidPostgresUrl, OwnedEndpointStore, OwnerClaim,

@@ -1,11 +1,14 @@
-//! Moves the jobs, messages and documents of a data folder into a PostgreSQL database.
+//! Moves the files, jobs, messages and documents of a data folder into a PostgreSQL database.
 //!
 //! The database records how far the migration is, in the transactions that write the rows. It can be
 //! interrupted at any time and run again; a row is written once, also if the database has deleted it since.
 //! The data folder is marked before the first row is written: from then on no server opens it, because its
 //! open jobs would run a second time.
 
+mod files;
+
 use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -14,6 +17,9 @@ use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::store::{Documents, StoreError};
 
 use crate::{PostgresStore, SqliteStore, StoreOpenError};
+
+pub(crate) use files::ExportedFile;
+pub use files::{ContentCopy, FileTransfer};
 
 /// The document that identifies the data folder.
 const SOURCE: (&str, &str) = ("migration", "source");
@@ -48,6 +54,9 @@ pub(crate) struct ExportedDocument {
 pub(crate) struct MigrationState {
     /// Identifies the data folder.
     pub(crate) source: String,
+    /// The name of the last file that was written.
+    #[serde(default)]
+    pub(crate) files_after: String,
     /// The number of the last job that was written.
     pub(crate) jobs_after: i64,
     /// The number of the last message that was written.
@@ -87,16 +96,16 @@ pub struct SourceCounts {
     pub messages: usize,
     /// The messages among them that are not settled.
     pub pending_messages: usize,
-    /// Deployments, user models, secrets, metadata of files.
+    /// Deployments, user models, secrets.
     pub documents: usize,
+    /// Uploads, output files and weights that have not expired.
+    pub files: usize,
 }
 
 /// The result of a migration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MigrationReport {
-    /// What the data folder contains.
-    pub found: SourceCounts,
-    /// Rows that cannot be read. They stay in the data folder.
+    /// Rows and contents of files that cannot be read. They stay in the data folder.
     pub unreadable: usize,
 }
 
@@ -119,7 +128,7 @@ pub enum MigrationError {
 
 /// A data folder that is migrated to a database.
 pub struct DataFolderMigration {
-    source: SqliteStore,
+    source: Arc<SqliteStore>,
     folder: std::path::PathBuf,
 }
 
@@ -127,80 +136,48 @@ impl DataFolderMigration {
     /// Locks and opens a data folder, also if a migration has begun or ended.
     pub fn open(folder: &Path) -> Result<Self, StoreOpenError> {
         Ok(Self {
-            source: SqliteStore::open_for_migration(folder)?,
+            source: Arc::new(SqliteStore::open_for_migration(folder)?),
             folder: folder.to_owned(),
         })
     }
 
     /// What the data folder contains.
     pub async fn counts(&self) -> Result<SourceCounts, StoreError> {
-        self.source.export_counts().await
+        let counts = self.source.export_counts().await?;
+        let files = files::read_all(&self.source, Timestamp::now()).await?;
+        Ok(SourceCounts {
+            files: files.items.len() + files.unreadable,
+            ..counts
+        })
     }
 
-    /// Moves everything. `target_name` is the name of the database in messages.
-    pub async fn run(
-        &self,
-        target: &PostgresStore,
-        target_name: &str,
-    ) -> Result<MigrationReport, MigrationError> {
-        let found = self.counts().await?;
+    /// The documents of the data folder, which have the metadata of its files.
+    pub fn documents(&self) -> Arc<dyn Documents> {
+        Arc::clone(&self.source) as _
+    }
+
+    /// Marks the data folder and stores its documents in the database. `target_name` is the name of the
+    /// database in messages.
+    pub async fn begin<'a>(
+        &'a self,
+        target: &'a PostgresStore,
+        target_name: &'a str,
+    ) -> Result<BegunMigration<'a>, MigrationError> {
         let id = self.id().await?;
         // Checked before the mark, so that a mistake in the address changes nothing.
-        Self::begun(target.import_check(&id).await?)?;
-        let mark = |progress| {
-            crate::sqlite::mark_migrated(&self.folder, target_name, progress)
-                .map_err(MigrationError::Mark)
+        begun_state(target.import_check(&id).await?)?;
+        let begun = BegunMigration {
+            migration: self,
+            target,
+            target_name,
+            state: None,
         };
-        mark(MigrationMark::Begun)?;
-        let documents = self.source.export_documents().await?;
-        let begun = Self::begun(target.import_begin(&id, &documents).await?)?;
-        let mut unreadable = 0;
-        if let Some(state) = begun.filter(|state| !state.is_finished) {
-            unreadable += self.move_jobs(target, state.jobs_after).await?;
-            unreadable += self.move_messages(target, state.messages_after).await?;
-            target.import_end().await?;
-        }
-        mark(MigrationMark::Finished)?;
-        Ok(MigrationReport { found, unreadable })
-    }
-
-    fn begun(result: BeginResult) -> Result<Option<MigrationState>, MigrationError> {
-        match result {
-            BeginResult::Begun(state) => Ok(Some(state)),
-            BeginResult::Ready => Ok(None),
-            BeginResult::OtherSource => Err(MigrationError::OtherSource),
-            BeginResult::InUse => Err(MigrationError::InUse),
-        }
-    }
-
-    /// Returns how many rows cannot be read.
-    async fn move_jobs(&self, target: &PostgresStore, mut after: i64) -> Result<usize, StoreError> {
-        let mut unreadable = 0;
-        loop {
-            let page = self.source.export_jobs(after).await?;
-            target.import_jobs(&page).await?;
-            (after, unreadable) = (page.last, unreadable + page.unreadable);
-            if page.is_end {
-                return Ok(unreadable);
-            }
-        }
-    }
-
-    /// Returns how many rows cannot be read.
-    async fn move_messages(
-        &self,
-        target: &PostgresStore,
-        mut after: i64,
-    ) -> Result<usize, StoreError> {
-        let mut unreadable = 0;
-        loop {
-            let page = self.source.export_messages(after).await?;
-            target.import_messages(&page).await?;
-            (after, unreadable) = (page.last, unreadable + page.unreadable);
-            if page.is_end {
-                return Ok(unreadable);
-            }
-        }
+        begun.mark(MigrationMark::Begun)?;
+        let mut documents = self.source.export_documents().await?;
+        // The database has a table for the metadata of files.
+        documents.retain(|document| document.namespace != files::NAMESPACE);
+        let state = begun_state(target.import_begin(&id, &documents).await?)?;
+        Ok(BegunMigration { state, ..begun })
     }
 
     /// Identifies the data folder. The first call chooses it.
@@ -210,5 +187,83 @@ impl DataFolderMigration {
         let json = Bytes::from(format!("\"{now:x}-{:x}\"", std::process::id()));
         let stored = self.source.put_new(namespace, name, json).await?;
         Ok(String::from_utf8_lossy(&stored).into_owned())
+    }
+}
+
+/// A migration whose documents are in the database.
+pub struct BegunMigration<'a> {
+    migration: &'a DataFolderMigration,
+    target: &'a PostgresStore,
+    target_name: &'a str,
+    /// How far it is.
+    state: Option<MigrationState>,
+}
+
+impl BegunMigration<'_> {
+    /// Moves the rest. Without `files`, the files stay in the data folder.
+    pub async fn run(
+        &self,
+        files: Option<&dyn FileTransfer>,
+    ) -> Result<MigrationReport, MigrationError> {
+        let mut unreadable = 0;
+        if let Some(state) = self.state.as_ref().filter(|state| !state.is_finished) {
+            if let Some(files) = files {
+                unreadable += self.move_files(files, &state.files_after).await?;
+            }
+            unreadable += self.move_jobs(files, state.jobs_after).await?;
+            unreadable += self.move_messages(state.messages_after).await?;
+            self.target.import_end().await?;
+        }
+        self.mark(MigrationMark::Finished)?;
+        Ok(MigrationReport { unreadable })
+    }
+
+    fn mark(&self, mark: MigrationMark) -> Result<(), MigrationError> {
+        crate::sqlite::mark_migrated(&self.migration.folder, self.target_name, mark)
+            .map_err(MigrationError::Mark)
+    }
+
+    /// Returns how many rows cannot be read.
+    async fn move_jobs(
+        &self,
+        files: Option<&dyn FileTransfer>,
+        mut after: i64,
+    ) -> Result<usize, StoreError> {
+        let mut unreadable = 0;
+        loop {
+            let mut page = self.migration.source.export_jobs(after).await?;
+            if let Some(files) = files {
+                for (_, record) in &mut page.items {
+                    files::adapt_output(files, record);
+                }
+            }
+            self.target.import_jobs(&page).await?;
+            (after, unreadable) = (page.last, unreadable + page.unreadable);
+            if page.is_end {
+                return Ok(unreadable);
+            }
+        }
+    }
+
+    /// Returns how many rows cannot be read.
+    async fn move_messages(&self, mut after: i64) -> Result<usize, StoreError> {
+        let mut unreadable = 0;
+        loop {
+            let page = self.migration.source.export_messages(after).await?;
+            self.target.import_messages(&page).await?;
+            (after, unreadable) = (page.last, unreadable + page.unreadable);
+            if page.is_end {
+                return Ok(unreadable);
+            }
+        }
+    }
+}
+
+fn begun_state(result: BeginResult) -> Result<Option<MigrationState>, MigrationError> {
+    match result {
+        BeginResult::Begun(state) => Ok(Some(state)),
+        BeginResult::Ready => Ok(None),
+        BeginResult::OtherSource => Err(MigrationError::OtherSource),
+        BeginResult::InUse => Err(MigrationError::InUse),
     }
 }

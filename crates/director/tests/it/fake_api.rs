@@ -17,10 +17,10 @@ use serde::de::DeserializeOwned;
 use tidegate_core::director_api::{
     AssignedQueue, FILE_NAME_HEADER, FinishCall, FinishReply, HeartbeatCall, HeartbeatReply,
     LeaseCall, LeaseReply, LeaseToken, LeasedJob, PublishCall, PublishReply, RefusedModel,
-    RegisterCall, RegisterReply, ReleaseCall, UpdateCall, UpdateReply, paths,
+    RegisterCall, RegisterReply, ReleaseCall, UnlistedLease, UpdateCall, UpdateReply, paths,
 };
 use tidegate_core::lease::{Fence, Nonce};
-use tidegate_core::leases::JobRef;
+use tidegate_core::leases::{HeldLease, JobRef};
 use tidegate_core::record::JobSpec;
 use tidegate_core::store::{FinishOutcome, JobFinish};
 use tidegate_core::{JobId, Status};
@@ -61,6 +61,7 @@ struct Inner {
     /// What the next heartbeats reply.
     superseded: bool,
     lost: Vec<JobRef>,
+    unlisted: Vec<UnlistedLease>,
     known_versions: bool,
     refuse_models: bool,
     /// The offset that the next reply to events asks for.
@@ -226,6 +227,26 @@ impl ApiState {
         });
     }
 
+    /// Heartbeats report these leases as not listed.
+    pub(crate) fn report_unlisted(&self, leases: &[HeldLease]) {
+        let unlisted = |lease: &HeldLease| UnlistedLease {
+            lease: lease.clone(),
+            token: LeaseToken(format!("late-{}", lease.job.id)),
+        };
+        self.with(|inner| inner.unlisted = leases.iter().map(unlisted).collect());
+    }
+
+    /// The lease of a job.
+    pub(crate) fn lease_of(&self, id: &JobId) -> HeldLease {
+        self.with(|inner| {
+            let job = &inner.jobs[id];
+            HeldLease {
+                job: JobRef::from(&job.spec),
+                fence: job.fence.unwrap(),
+            }
+        })
+    }
+
     pub(crate) fn failed_uploads(&self) -> usize {
         self.with(|inner| inner.failed_uploads)
     }
@@ -307,6 +328,7 @@ async fn heartbeat(State(app): State<AppState>, headers: HeaderMap, body: Bytes)
                 is_superseded: inner.superseded,
                 cancel: cancel.collect(),
                 lost: inner.lost.clone(),
+                unlisted: inner.unlisted.clone(),
                 unknown_versions: if inner.known_versions {
                     Vec::new()
                 } else {

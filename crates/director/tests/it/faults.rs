@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_core::director_api::paths;
-use tidegate_core::{JobKind, Status};
+use tidegate_core::director_api::{LeaseToken, ReleaseCall, paths};
+use tidegate_core::{JobId, JobKind, Status};
 use tidegate_director::{DirectorError, OnIsolated};
 
 use crate::fake_api::Timing;
@@ -98,6 +98,61 @@ async fn an_isolated_director_stops_its_predictions_and_releases_them() {
     let calls = harness.api.calls();
     assert!(calls.finished.is_empty());
     assert_eq!(calls.released[0].lease.job.id, id);
+}
+
+/// A request for a lease may arrive after the director has given up the job.
+#[tokio::test]
+async fn a_lease_that_was_granted_late_is_released() {
+    let harness = Harness::start(Options {
+        timing: SHORT,
+        ..Options::default()
+    })
+    .await;
+    let id = harness.add("a").await;
+    let run = harness.model.started().await;
+    let known = harness.api.lease_of(&id);
+    // The same job with another attempt, and another job.
+    let mut late = [known.clone(), known.clone()];
+    late[0].fence.attempt += 1;
+    late[1].job.id = JobId::parse("b").unwrap();
+    harness
+        .api
+        .report_unlisted(&[known, late[0].clone(), late[1].clone()]);
+    eventually(|| harness.api.calls().released.len() >= 4).await;
+    harness.api.report_unlisted(&[]);
+    run.succeed("1");
+    harness.wait_for_messages((0, 0)).await;
+    assert_eq!(harness.api.status(&id), Some(Status::Succeeded));
+    let released = harness.api.calls().released;
+    assert!(late.iter().all(|lease| {
+        let token = LeaseToken(format!("late-{}", lease.job.id));
+        let call = ReleaseCall {
+            lease: lease.clone(),
+            token,
+        };
+        released.contains(&call)
+    }));
+    assert!(released.iter().all(|call| late.contains(&call.lease)));
+}
+
+#[tokio::test]
+async fn a_lease_whose_reply_was_lost_is_not_released() {
+    let harness = Harness::start(Options {
+        timing: SHORT,
+        ..Options::default()
+    })
+    .await;
+    harness.api.lose_replies(paths::LEASE, usize::MAX);
+    let id = harness.add("a").await;
+    eventually(|| !harness.api.calls().leases.is_empty()).await;
+    harness.api.report_unlisted(&[harness.api.lease_of(&id)]);
+    let before = harness.api.calls().heartbeats.len();
+    eventually(|| harness.api.calls().heartbeats.len() > before + 3).await;
+    harness.api.lose_replies(paths::LEASE, 0);
+    harness.model.started().await.succeed("1");
+    harness.api.report_unlisted(&[]);
+    harness.wait_for_messages((0, 0)).await;
+    assert!(harness.api.calls().released.is_empty());
 }
 
 /// As often as heartbeats are sent, the lease would have expired many times.

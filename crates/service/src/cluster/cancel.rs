@@ -7,11 +7,20 @@ use tidegate_core::record::JobRecord;
 use tidegate_core::store::{CancelRequestResult, StoreError};
 use tidegate_core::{Account, JobId, Refusal, chain, planted};
 
-use super::Cluster;
+use super::{Cluster, hints};
 use crate::job_service::JobService;
 use crate::snapshot::TerminalState;
 
 impl JobService {
+    /// Waits until this process stops while its jobs run on directors: their ends are not waited for. Never
+    /// ends without a cluster.
+    pub async fn leaves_jobs(&self) {
+        match self.cluster() {
+            Some(_) => self.shared().closing.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Cancels a job. Returns whether it had not ended.
     pub(crate) async fn cancel_in_cluster(
         &self,
@@ -52,9 +61,8 @@ impl JobService {
 
     async fn stop_or_end(&self, cluster: &Cluster, key: &JobRef) -> Result<(), StoreError> {
         if let Some(holder) = cluster.leases.holder_of(key).await? {
-            if let Err(error) = cluster.live.request_stop(&holder.name, key).await {
-                tracing::debug!(job = %key.id, %error, "failed to tell director to stop job");
-            }
+            let request = cluster.live.request_stop(&holder.name, key);
+            hints::send("stop", &key.id, request).await;
             return Ok(());
         }
         let Some(store) = self.store() else {
@@ -84,12 +92,12 @@ impl JobService {
             .queue_of(record.spec.kind, &record.spec.target);
         self.end_recorded(&store, record, terminal).await?;
         let queue = &self.shared().deps.queue;
-        if let Err(error) = queue.remove(&queue_name, &key.account, &key.id).await {
-            tracing::debug!(job = %key.id, %error, "failed to remove ended job from queue");
-        }
-        if let Err(error) = cluster.live.wake(&key, WakeReason::Ended).await {
-            tracing::debug!(job = %key.id, %error, "failed to wake those that wait for a job");
-        }
+        let removal = queue.remove(&queue_name, &key.account, &key.id);
+        let wake = cluster.live.wake(&key, WakeReason::Ended);
+        tokio::join!(
+            hints::send("remove", &key.id, removal),
+            hints::send("wake", &key.id, wake),
+        );
         Ok(())
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tidegate_core::director_api::{
     FinishCall, FinishReply, HeartbeatCall, HeartbeatReply, LeaseCall, LeaseReply, LeaseToken,
-    LeasedJob, PublishCall, PublishReply, RegisterCall, RegisterReply, ReleaseCall, UpdateCall,
-    UpdateReply,
+    LeasedJob, PublishCall, PublishReply, RegisterCall, RegisterReply, ReleaseCall, UnlistedLease,
+    UpdateCall, UpdateReply,
 };
 use tidegate_core::leases::{
     AcquireRequest, AcquireResult, GrantedLease, HeldLease, JobRef, LeaseHeartbeat,
@@ -19,7 +19,8 @@ use tidegate_core::store::{FinishOutcome, StoreError};
 use tidegate_core::{Status, planted};
 
 use super::director_files::DirectorFiles;
-use super::{Cluster, LeaseRequestResult, ModelCatalog};
+use super::hints::HINT_TIMEOUT;
+use super::{Cluster, LeaseRequestResult, ModelCatalog, hints};
 use crate::config::OnLost;
 use crate::files::store::FileStoreError;
 use crate::models::ModelRegistry;
@@ -132,6 +133,7 @@ impl DirectorCalls {
             is_superseded: result.is_superseded,
             cancel: result.cancel,
             lost: result.lost,
+            unlisted: self.signed(result.unlisted),
             unknown_versions: self.catalog.unknown(offers, job_kind),
             queues: models
                 .iter()
@@ -140,6 +142,15 @@ impl DirectorCalls {
             lease: settings.lease,
             interval: settings.heartbeat_interval,
         })
+    }
+
+    /// The leases with their tokens.
+    fn signed(&self, leases: Vec<HeldLease>) -> Vec<UnlistedLease> {
+        let sign = |lease: HeldLease| UnlistedLease {
+            token: self.cluster.tokens.sign(&lease),
+            lease,
+        };
+        leases.into_iter().map(sign).collect()
     }
 
     /// Registers models.
@@ -315,9 +326,8 @@ impl DirectorCalls {
     }
 
     async fn wake_ended(&self, job: &JobRef) {
-        if let Err(error) = self.cluster.live.wake(job, WakeReason::Ended).await {
-            tracing::debug!(job = %job.id, %error, "failed to wake those that wait for a job");
-        }
+        let wake = self.cluster.live.wake(job, WakeReason::Ended);
+        hints::send("wake", &job.id, wake).await;
     }
 
     /// Publishes live events.
@@ -326,7 +336,16 @@ impl DirectorCalls {
         if lease.job != call.job || lease.fence.attempt != call.batch.attempt {
             return Err(CallError::InvalidToken);
         }
-        let next_offset = self.cluster.live.publish(&call.job, call.batch).await?;
+        let closing = &self.models.lookup().shared().closing;
+        let closed = async {
+            closing.cancelled().await;
+            tokio::time::sleep(HINT_TIMEOUT).await;
+        };
+        let next_offset = tokio::select! {
+            published = self.cluster.live.publish(&call.job, call.batch) => published?,
+            // The director repeats the call at another process.
+            () = closed => return Err(LiveError("the process stops".to_owned()).into()),
+        };
         Ok(PublishReply {
             next_offset,
             cancel_requested: false,

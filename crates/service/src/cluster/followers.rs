@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 
 use super::Cluster;
 use super::followed_jobs::FollowedJobs;
+use super::hints::HINT_TIMEOUT;
 use crate::job::{Job, WeakJob};
 use crate::job_service::JobService;
 
@@ -157,11 +158,16 @@ impl JobService {
     async fn read_events(&self, cluster: &Cluster, key: &JobRef, job: &Job, handle: &Handle) {
         let mut position = handle.position.lock().await;
         loop {
-            let batch = match cluster.live.read(key, *position).await {
-                Ok(Some(batch)) => batch,
-                Ok(None) => return,
-                Err(error) => {
+            let read = cluster.live.read(key, *position);
+            let batch = match tokio::time::timeout(HINT_TIMEOUT, read).await {
+                Ok(Ok(Some(batch))) => batch,
+                Ok(Ok(None)) => return,
+                Ok(Err(error)) => {
                     tracing::debug!(job = %key.id, %error, "failed to read live events");
+                    return;
+                }
+                Err(_) => {
+                    tracing::debug!(job = %key.id, "failed to read live events in time");
                     return;
                 }
             };

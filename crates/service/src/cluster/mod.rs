@@ -10,6 +10,7 @@ mod director_calls;
 mod director_files;
 mod followed_jobs;
 pub(crate) mod followers;
+mod hints;
 mod lease_tokens;
 mod metrics;
 mod model_catalog;

@@ -34,6 +34,8 @@ pub struct ClusterUpkeep {
     pub cluster: Cluster,
     /// Where the epoch of the queue is recorded.
     pub documents: Arc<dyn Documents>,
+    /// How often a job may be handed out without a lease.
+    pub max_deliveries: u32,
 }
 
 impl ClusterUpkeep {
@@ -53,6 +55,11 @@ impl ClusterUpkeep {
         };
         let holder = self.cluster.leases.holder_of(&job).await?;
         Ok(Some((record, holder.is_some())))
+    }
+
+    /// How often an entry was handed out without a lease, at least: each hand-out leads to one lease at most.
+    fn unleased(&self, claim: &Claim, record: &JobRecord) -> u32 {
+        claim.deliveries.saturating_sub(record.attempt)
     }
 
     async fn end(&self, record: JobRecord, terminal: TerminalState) -> Result<(), StoreError> {
@@ -108,8 +115,8 @@ impl UpkeepHandler for ClusterUpkeep {
             Ok(match self.open_record(&claim.entry).await? {
                 None => Disposition::Remove,
                 Some((_, true)) => Disposition::Keep,
-                // The number of its leases decides.
-                Some((record, false)) if record.attempt > 0 => {
+                // The number of its leases decides, unless directors take it without a lease too often.
+                Some((record, false)) if self.unleased(claim, &record) < self.max_deliveries => {
                     self.models.rerun_or_end_lost(&self.cluster, record).await?
                 }
                 Some((record, false)) => {

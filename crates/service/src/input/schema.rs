@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 use tidegate_core::JobKind;
+use tidegate_core::model_interface::ModelInterface;
 
 use super::hints::{SchemaHints, without_hints};
 use super::{InputValidator, OutputTypes};
@@ -29,6 +30,8 @@ pub struct ModelSchema {
     pub never_yields: bool,
     /// Whether the model can be trained.
     pub trainable: bool,
+    /// What the model can be asked for.
+    pub interface: ModelInterface,
     /// The declared types of the output of a prediction.
     pub(crate) output_types: OutputTypes,
     prediction: InputValidator,
@@ -88,6 +91,7 @@ impl ModelSchema {
             yields_files,
             never_yields,
             trainable: training.is_some(),
+            interface: ModelInterface::read(&root),
             prediction,
             training,
             document,

@@ -111,6 +111,15 @@ impl Ticket {
         self.job.ended().await;
     }
 
+    /// The same ticket, whose job runs in a task of its own: for a caller that reads the output at its own
+    /// pace. The job is still canceled when the ticket is dropped.
+    pub fn run_in_task(mut self) -> Self {
+        if let Some(tracker) = self.tracker.take() {
+            self.tasks.spawn(tracker);
+        }
+        self
+    }
+
     /// The job, which now runs independently of the caller.
     pub fn detach(mut self) -> Arc<Job> {
         self.cancel_on_drop = false;

@@ -113,6 +113,11 @@ impl StoreServer {
                 Some(_) | None => result.lost.push(lease.job.clone()),
             }
         }
+        let leased = state.leased.values();
+        result.unlisted = leased
+            .filter_map(|job| state.lease_of(job, &beat.holder))
+            .filter(|lease| !beat.leases.contains(lease))
+            .collect();
         result
     }
 
@@ -279,6 +284,17 @@ impl StoreServer {
 
 impl StoreState {
     /// Marks the lease of a job as expired.
+    /// The lease of a job, if this holder has it.
+    fn lease_of(&self, job: &JobRef, holder: &Holder) -> Option<HeldLease> {
+        let row = self.jobs.get(job)?;
+        let fence = Fence {
+            attempt: row.record.attempt,
+            nonce: row.lease_nonce?,
+        };
+        let job = job.clone();
+        (row.lease_holder.as_ref() == Some(holder)).then_some(HeldLease { job, fence })
+    }
+
     fn expire(&mut self, job: &JobRef, now: i64) -> Option<JobRecord> {
         let row = self.jobs.get_mut(job)?;
         row.lease_expired = true;

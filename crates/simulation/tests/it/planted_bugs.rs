@@ -46,7 +46,7 @@ finds! {
     an_end_of_an_old_lease: NoFence breaks "I22";
     two_leases_of_one_job: DoubleLease breaks "I05";
     a_lease_after_the_end: LeaseAfterEnd breaks "I06";
-    an_end_that_is_not_stored: LostEnd breaks "I01";
+    an_end_that_is_not_stored: LostEnd breaks "I05";
     a_cancel_that_is_not_stored: ForgottenCancel breaks "I07";
     leases_that_never_expire: NoExpiry breaks "I01";
     a_message_that_is_not_stored: LostMessage breaks "I04";

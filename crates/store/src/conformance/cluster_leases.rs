@@ -1,7 +1,7 @@
 //! Leases of a cluster: directors hold leases as long as they live.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tidegate_core::lease::{Fence, Nonce};
@@ -9,38 +9,38 @@ use tidegate_core::leases::{
     AcquireRequest, AcquireResult, ClusterCounts, GrantedLease, HeartbeatResult, HeldLease, Holder,
     JobProgress, JobRef, LeaseHeartbeat, Leases,
 };
-use tidegate_core::outbox::{MessageState, SendOutcome, Settlement};
 use tidegate_core::record::JobSpec;
-use tidegate_core::store::{FinishOutcome, JobFinish, Store};
+use tidegate_core::store::{FinishOutcome, Store};
 use tidegate_core::{Account, Status};
 use tokio::task::JoinSet;
 
+use super::interim_messages::taken;
 use super::samples::*;
 
 /// Longer than any test.
-const LONG: Duration = Duration::from_secs(60 * 60);
+pub(super) const LONG: Duration = Duration::from_secs(60 * 60);
 /// A holder with this life is dead at once.
-const NO_TIME: Duration = Duration::ZERO;
+pub(super) const NO_TIME: Duration = Duration::ZERO;
 
 /// A store with leases.
 pub trait LeasingStore: Store + Leases + 'static {}
 impl<S: Store + Leases + 'static> LeasingStore for S {}
 
-fn holder(name: &str) -> Holder {
+pub(super) fn holder(name: &str) -> Holder {
     Holder {
         name: name.to_owned(),
         boot: 1,
     }
 }
 
-fn job(name: &str) -> JobRef {
+pub(super) fn job(name: &str) -> JobRef {
     JobRef {
         account: ann(),
         id: id(name),
     }
 }
 
-fn request(name: &str, director: &str, nonce: u128) -> AcquireRequest {
+pub(super) fn request(name: &str, director: &str, nonce: u128) -> AcquireRequest {
     AcquireRequest {
         job: job(name),
         holder: holder(director),
@@ -58,14 +58,14 @@ fn dying(name: &str, director: &str, nonce: u128) -> AcquireRequest {
     }
 }
 
-async fn granted(store: &dyn LeasingStore, request: AcquireRequest) -> GrantedLease {
+pub(super) async fn granted(store: &dyn LeasingStore, request: AcquireRequest) -> GrantedLease {
     match store.acquire(request).await.unwrap() {
         AcquireResult::Granted(lease) => *lease,
         other => panic!("the lease was refused: {other:?}"),
     }
 }
 
-fn held(name: &str, fence: Fence) -> HeldLease {
+pub(super) fn held(name: &str, fence: Fence) -> HeldLease {
     HeldLease {
         job: job(name),
         fence,
@@ -88,7 +88,7 @@ async fn expired(store: &dyn LeasingStore) -> Vec<String> {
 }
 
 /// The names of the jobs that are not in the queue.
-async fn unqueued(store: &dyn LeasingStore) -> Vec<String> {
+pub(super) async fn unqueued(store: &dyn LeasingStore) -> Vec<String> {
     let records = store.claim_unqueued(NO_TIME, 100).await.unwrap();
     records.iter().map(|job| job.spec.id.to_string()).collect()
 }
@@ -392,6 +392,37 @@ pub async fn a_heartbeat_reports_cancels_and_lost_leases(store: Arc<dyn LeasingS
     assert_eq!(result.lost, [job("ended"), job("released"), foreign.job]);
 }
 
+/// A request that arrives late may grant a lease that its director does not know.
+pub async fn a_heartbeat_reports_leases_that_it_does_not_list(store: Arc<dyn LeasingStore>) {
+    for name in ["known", "late", "released", "ended", "other"] {
+        store.insert(spec(name)).await.unwrap();
+    }
+    let known = granted(&*store, request("known", "one", 1)).await.fence;
+    let late = granted(&*store, request("late", "one", 2)).await.fence;
+    let released = granted(&*store, request("released", "one", 3)).await.fence;
+    assert!(store.release(&held("released", released)).await.unwrap());
+    let ended = granted(&*store, request("ended", "one", 4)).await.fence;
+    assert!(ends(&*store, finish_leased("ended", ended, 5)).await);
+    granted(&*store, request("other", "two", 5)).await;
+
+    let result = beat(&*store, "one", vec![held("known", known)]).await;
+    assert_eq!(result.unlisted, [held("late", late)]);
+    let result = beat(
+        &*store,
+        "one",
+        vec![held("known", known), held("late", late)],
+    )
+    .await;
+    assert_eq!(result, HeartbeatResult::default());
+    // The same request again, after its lease was given back: its nonce does not tell them apart.
+    assert!(store.release(&held("late", late)).await.unwrap());
+    let again = granted(&*store, request("late", "one", 2)).await.fence;
+    let result = beat(&*store, "one", vec![held("known", known)]).await;
+    assert_eq!(result.unlisted, [held("late", again)]);
+    assert!(store.release(&result.unlisted[0]).await.unwrap());
+    assert_eq!(get(&*store, "late").await.runs(), 0);
+}
+
 /// The leases of a director that has stopped in order are free at once.
 pub async fn a_retired_director_has_no_leases(store: Arc<dyn LeasingStore>) {
     expired(&*store).await;
@@ -402,163 +433,6 @@ pub async fn a_retired_director_has_no_leases(store: Arc<dyn LeasingStore>) {
         granted(&*store, request("a", "two", 2)).await.fence.attempt,
         2
     );
-}
-
-/// A job is unqueued until it is marked, again when it is given back, and when the queue was lost.
-pub async fn unqueued_jobs_are_found(store: Arc<dyn LeasingStore>) {
-    for name in ["c", "a", "b", "leased", "over"] {
-        store.insert(spec(name)).await.unwrap();
-    }
-    assert!(ends(&*store, finish("over", 0, 1)).await);
-    let lease = granted(&*store, request("leased", "one", 1)).await;
-    assert_eq!(unqueued(&*store).await, ["c", "a", "b"]);
-    let some = store.claim_unqueued(NO_TIME, 2).await.unwrap();
-    assert_eq!(names(&some), ["c", "a"]);
-    assert!(
-        store.claim_unqueued(LONG, 10).await.unwrap().is_empty(),
-        "too young"
-    );
-
-    store
-        .mark_queued(&[job("a"), job("c"), job("unknown")])
-        .await
-        .unwrap();
-    assert_eq!(unqueued(&*store).await, ["b"]);
-    assert!(store.release(&held("leased", lease.fence)).await.unwrap());
-    assert_eq!(unqueued(&*store).await, ["b", "leased"]);
-
-    store.mark_queued(&[job("b"), job("leased")]).await.unwrap();
-    assert!(unqueued(&*store).await.is_empty());
-    store.mark_all_unqueued().await.unwrap();
-    assert_eq!(unqueued(&*store).await, ["c", "a", "b", "leased"]);
-}
-
-/// Of several processes one queues a job again, and another one later if that did not succeed.
-pub async fn an_unqueued_job_is_claimed_once(store: Arc<dyn LeasingStore>) {
-    const AGE: Duration = Duration::from_secs(1);
-    store.insert(spec("a")).await.unwrap();
-    for _ in 0..2 {
-        let claimed_at = loop {
-            let now = Instant::now();
-            if !store.claim_unqueued(AGE, 10).await.unwrap().is_empty() {
-                break now;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        };
-        let second = store.claim_unqueued(AGE, 10).await.unwrap();
-        assert!(second.is_empty() || claimed_at.elapsed() >= AGE);
-    }
-}
-
-/// The ids of the messages that are taken now.
-async fn taken(store: &dyn LeasingStore) -> Vec<String> {
-    let taken = store.take_messages(all_due("sender")).await.unwrap();
-    ids(&taken).into_iter().map(str::to_owned).collect()
-}
-
-async fn delivered(store: &dyn LeasingStore, message: &str) {
-    let settled = SendOutcome::Settled(Settlement {
-        at: at(9),
-        given_up: None,
-    });
-    store
-        .record_attempt(message, "sender", settled)
-        .await
-        .unwrap();
-}
-
-fn final_end(name: &str, fence: Fence) -> JobFinish {
-    JobFinish {
-        message: Some(message("final", name, 5)),
-        ..finish_leased(name, fence, 5)
-    }
-}
-
-/// A newer message replaces one that was not sent yet; the end replaces it too.
-pub async fn an_interim_message_is_replaced(store: Arc<dyn LeasingStore>) {
-    store.insert(spec("a")).await.unwrap();
-    let lease = held("a", granted(&*store, request("a", "one", 1)).await.fence);
-    for n in 1..=2 {
-        let interim = message(&format!("interim {n}"), "a", n);
-        assert!(store.put_interim(&lease, interim).await.unwrap());
-    }
-    assert_eq!(taken(&*store).await, ["interim 2"]);
-    delivered(&*store, "interim 2").await;
-    assert!(
-        store
-            .put_interim(&lease, message("interim 3", "a", 3))
-            .await
-            .unwrap()
-    );
-    assert!(ends(&*store, final_end("a", lease.fence)).await);
-    assert_eq!(taken(&*store).await, ["final"]);
-    assert!(
-        !store
-            .put_interim(&lease, message("interim 4", "a", 4))
-            .await
-            .unwrap(),
-        "the job has ended"
-    );
-    let filter = tidegate_core::outbox::MessageFilter {
-        limit: 10,
-        ..Default::default()
-    };
-    let listed = store.messages(filter).await.unwrap();
-    assert!(
-        matches!(&listed[..], [only] if only.id == "final" && only.state == MessageState::Claimed),
-        "{listed:?}"
-    );
-}
-
-/// When the claim of an interim message ends, because its sender is gone, a later message is sent instead.
-pub async fn an_interim_message_of_a_lost_sender_is_dropped(store: Arc<dyn LeasingStore>) {
-    store.insert(spec("a")).await.unwrap();
-    let lease = held("a", granted(&*store, request("a", "one", 1)).await.fence);
-    let interim = message("interim", "a", 1);
-    assert!(store.put_interim(&lease, interim).await.unwrap());
-    let mut lost = all_due("lost");
-    lost.claim.lasts = Duration::from_millis(200);
-    assert_eq!(ids(&store.take_messages(lost).await.unwrap()), ["interim"]);
-    assert!(ends(&*store, final_end("a", lease.fence)).await);
-    let first = loop {
-        let taken = taken(&*store).await;
-        if !taken.is_empty() {
-            break taken;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    };
-    assert_eq!(first, ["final"]);
-}
-
-/// While one message about a job is sent, the next one waits.
-pub async fn no_interim_message_is_sent_after_the_final_one(store: Arc<dyn LeasingStore>) {
-    store.insert(spec("a")).await.unwrap();
-    let lease = held("a", granted(&*store, request("a", "one", 1)).await.fence);
-    let put = |message| store.put_interim(&lease, message);
-    assert!(put(message("interim 1", "a", 1)).await.unwrap());
-    assert_eq!(taken(&*store).await, ["interim 1"]);
-    assert!(put(message("interim 2", "a", 2)).await.unwrap());
-    assert!(taken(&*store).await.is_empty(), "the first is being sent");
-    assert!(ends(&*store, final_end("a", lease.fence)).await);
-    assert!(taken(&*store).await.is_empty(), "the first is being sent");
-
-    let retry = SendOutcome::Retry(Duration::ZERO);
-    store
-        .record_attempt("interim 1", "sender", retry)
-        .await
-        .unwrap();
-    assert_eq!(taken(&*store).await, ["final"]);
-}
-
-/// Of a lease that was lost, nothing is stored.
-pub async fn an_outdated_lease_stores_no_message(store: Arc<dyn LeasingStore>) {
-    store.insert(spec("a")).await.unwrap();
-    let lease = held("a", granted(&*store, request("a", "one", 1)).await.fence);
-    store.release(&lease).await.unwrap();
-    granted(&*store, request("a", "two", 2)).await;
-    let interim = message("interim", "a", 1);
-    assert!(!store.put_interim(&lease, interim).await.unwrap());
-    assert!(taken(&*store).await.is_empty());
 }
 
 /// The counts have live leases, living directors, and the message that is due the longest.

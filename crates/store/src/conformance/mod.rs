@@ -12,6 +12,7 @@ pub mod blobs;
 pub mod cluster_leases;
 pub mod documents;
 pub mod durability;
+pub mod interim_messages;
 pub mod jobs;
 pub mod leases;
 pub mod lists;
@@ -21,6 +22,7 @@ pub mod postgres_server;
 pub mod races;
 pub mod retention;
 pub mod samples;
+pub mod unqueued_jobs;
 
 /// Generates a test for every case of the suite. `$open` is `async fn() -> (Guard, Arc<Backend>)`.
 #[macro_export]
@@ -130,16 +132,21 @@ macro_rules! conformance {
             the_progress_of_jobs_is_known,
             heartbeats_keep_leases,
             a_heartbeat_reports_cancels_and_lost_leases,
+            a_heartbeat_reports_leases_that_it_does_not_list,
             a_retired_director_has_no_leases,
+            leases_directors_and_due_messages_are_counted,
+            one_of_many_directors_gets_the_lease,
+            a_cancel_races_with_a_lease,
+        );
+        $crate::conformance!(@cases $open, unqueued_jobs:
             unqueued_jobs_are_found,
             an_unqueued_job_is_claimed_once,
+        );
+        $crate::conformance!(@cases $open, interim_messages:
             an_interim_message_is_replaced,
             no_interim_message_is_sent_after_the_final_one,
             an_interim_message_of_a_lost_sender_is_dropped,
             an_outdated_lease_stores_no_message,
-            leases_directors_and_due_messages_are_counted,
-            one_of_many_directors_gets_the_lease,
-            a_cancel_races_with_a_lease,
         );
     };
     (@documents $open:ident) => {

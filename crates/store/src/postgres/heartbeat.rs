@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use tidegate_core::JobId;
+use tidegate_core::lease::Fence;
 use tidegate_core::leases::{HeartbeatResult, HeldLease, Holder, JobRef, LeaseHeartbeat};
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
 
 use super::acquire::boot;
 use super::error::PgError;
@@ -28,7 +30,27 @@ pub(super) async fn beat(
             ..HeartbeatResult::default()
         });
     }
-    check_leases(client, &beat.leases).await
+    let result = check_leases(client, &beat.leases).await?;
+    Ok(HeartbeatResult {
+        unlisted: unlisted(client, beat).await?,
+        ..result
+    })
+}
+
+/// The leases of the holder that the heartbeat does not list.
+async fn unlisted(client: &Client, beat: &LeaseHeartbeat) -> Result<Vec<HeldLease>, PgError> {
+    const HELD: &str = "SELECT j.account, j.id, j.attempt, j.lease_nonce FROM tidegate.jobs j
+         WHERE j.lease_holder = $1 AND j.lease_boot = $2 AND j.completed_at IS NULL AND NOT j.lease_expired";
+    let (name, boot) = (escape(&beat.holder.name), boot(&beat.holder));
+    let params = [text(&name), bigint(&boot)];
+    let mut unlisted = Vec::new();
+    for row in rows(client, HELD, &params).await? {
+        let lease = held_lease(&row)?;
+        if !beat.leases.contains(&lease) {
+            unlisted.push(lease);
+        }
+    }
+    Ok(unlisted)
 }
 
 /// Keeps a holder alive; `false` if a process with the same name has started later.
@@ -102,6 +124,21 @@ async fn check_leases(client: &Client, leases: &[HeldLease]) -> Result<Heartbeat
         list.push(JobRef::clone(&lease.job));
     }
     Ok(result)
+}
+
+/// A row with account, id, attempt and nonce.
+fn held_lease(row: &Row) -> Result<HeldLease, PgError> {
+    let id: &str = row.try_get(1)?;
+    Ok(HeldLease {
+        job: JobRef {
+            account: columns::account(row.try_get(0)?)?,
+            id: JobId::parse(id).map_err(columns::corrupt)?,
+        },
+        fence: Fence {
+            attempt: records::unsigned(row, 2)?,
+            nonce: columns::nonce(row.try_get(3)?)?,
+        },
+    })
 }
 
 /// Gives a lease back. The number of the attempt is not used again; it does not count as a run.

@@ -124,6 +124,7 @@ async fn begin(
     }
     let state = MigrationState {
         source: source.to_owned(),
+        files_after: String::new(),
         jobs_after: 0,
         messages_after: 0,
         is_finished: false,
@@ -139,7 +140,7 @@ async fn state(client: &Client) -> Result<Option<MigrationState>, PgError> {
 }
 
 /// The state, which no other transaction changes until this one ends.
-async fn locked_state(client: &Client) -> Result<MigrationState, PgError> {
+pub(super) async fn locked_state(client: &Client) -> Result<MigrationState, PgError> {
     let params = [text(&NAMESPACE), text(&NAME)];
     first(
         client,
@@ -151,7 +152,7 @@ async fn locked_state(client: &Client) -> Result<MigrationState, PgError> {
     state.ok_or_else(|| columns::corrupt("the migration has not begun").into())
 }
 
-async fn put_state(client: &Client, state: &MigrationState) -> Result<(), PgError> {
+pub(super) async fn put_state(client: &Client, state: &MigrationState) -> Result<(), PgError> {
     let json = columns::json_text(state)?.into_bytes().into();
     super::documents::put(client, NAMESPACE, NAME, &json).await
 }

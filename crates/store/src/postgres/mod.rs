@@ -20,6 +20,7 @@ mod file_port;
 mod files;
 mod heartbeat;
 mod import;
+mod import_files;
 mod interim;
 mod jobs;
 mod lease_port;

@@ -146,6 +146,7 @@ fn counts(conn: &Connection) -> Result<SourceCounts, DbError> {
         open_jobs: count("SELECT count(*) FROM jobs WHERE completed_at IS NULL")?,
         messages: count("SELECT count(*) FROM letters")?,
         pending_messages: count("SELECT count(*) FROM letters WHERE settled_at IS NULL")?,
-        documents: count("SELECT count(*) FROM documents")?,
+        documents: count("SELECT count(*) FROM documents WHERE shelf <> 'files'")?,
+        files: 0,
     })
 }

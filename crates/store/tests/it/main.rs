@@ -9,6 +9,7 @@ mod postgres;
 mod postgres_durability;
 mod postgres_endpoints;
 mod postgres_files;
+mod postgres_migration;
 mod postgres_open;
 mod previous_version;
 mod suite;

@@ -11,6 +11,7 @@ mod memory_index;
 mod output_urls;
 mod placeholder_key;
 mod refcount;
+mod transfer;
 mod upload;
 mod weights;
 
@@ -34,6 +35,7 @@ use placeholder_key::PlaceholderKey;
 pub use blobs::Spool;
 pub use memory_index::MemoryFileIndex;
 pub use output_urls::PublishedFile;
+pub use transfer::ContentCopyError;
 pub use upload::{FileStoreError, FileWriter};
 
 /// The longest interval between two sweeps.

@@ -12,7 +12,7 @@ use tidegate_core::file_index::StoredFile;
 use tidegate_core::{Account, JobId};
 
 use super::FileStore;
-use super::placeholder_key::SEPARATOR;
+use super::placeholder_key::{PlaceholderKey, SEPARATOR};
 
 /// The start of a placeholder. A model may print the same text, but it does not know the ids of its output
 /// files.
@@ -55,6 +55,16 @@ pub(super) fn text_of_placeholder(text: &str) -> Option<&str> {
     text.strip_prefix(PREFIX)
 }
 
+/// A placeholder that contains what is needed to render a file of this job.
+pub(super) fn sealed(
+    key: &PlaceholderKey,
+    account: &Account,
+    job: &JobId,
+    file: &PublishedFile,
+) -> String {
+    format!("{PREFIX}{}", key.seal(account, job, file))
+}
+
 impl FileStore {
     /// The placeholder for a file in the output of a job.
     pub(crate) fn placeholder_for(
@@ -64,7 +74,7 @@ impl FileStore {
         file: &StoredFile,
     ) -> String {
         match &self.placeholder_key {
-            Some(key) => format!("{PREFIX}{}", key.seal(account, job, &file.into())),
+            Some(key) => sealed(key, account, job, &file.into()),
             None => format!("{PREFIX}{}", file.id),
         }
     }

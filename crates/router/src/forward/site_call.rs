@@ -1,0 +1,56 @@
+//! Sends a request to the router of another site, which admits it there. No permit of this router is used.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::attempt::{FirstByteLimit, exchange, upstream_request};
+use super::body::ForwardedBody;
+use super::error::{ForwardFailure, RoutingError};
+use super::retry_state::AttemptLog;
+use super::{ForwardRequest, Forwarded, PlannedCall, RequestForwarder};
+use crate::endpoint::EndpointKey;
+use crate::fleet::{BackendUrl, HttpVersion};
+
+impl RequestForwarder {
+    /// Sends a request to a router and waits for the first byte. A response with any status is an answer.
+    pub async fn send_to_router(
+        &self,
+        url: &BackendUrl,
+        call: PlannedCall,
+        request: &ForwardRequest,
+    ) -> Result<Forwarded, Box<ForwardFailure>> {
+        let log = AttemptLog {
+            attempts: 1,
+            endpoint: Some(EndpointKey::of(url)),
+            ..AttemptLog::default()
+        };
+        let failed = |error| {
+            Box::new(ForwardFailure {
+                error,
+                log: log.clone(),
+            })
+        };
+        let message = upstream_request(call, &url.prefix, hyper::HeaderMap::new())
+            .map_err(|error| failed(RoutingError::InvalidCall(error)))?;
+        let sent = Instant::now();
+        let limit = FirstByteLimit::of(request, sent);
+        let address = url.upstream_address(HttpVersion::Http1);
+        let exchange = exchange(self.pool.clone(), address, message);
+        let response = match timeout_at(limit.at, exchange).await {
+            Ok(result) => result.map_err(|error| failed(RoutingError::Upstream(error)))?,
+            Err(_) => return Err(failed(limit.error().into())),
+        };
+        let first_byte: Duration = sent.elapsed();
+        let idle = request.model.timeout.idle;
+        Ok(Forwarded {
+            body: ForwardedBody::new(response.first, response.rest, idle, request.deadline),
+            head: response.head,
+            answer: None,
+            log: AttemptLog {
+                first_byte: Some(first_byte),
+                ..log
+            },
+        })
+    }
+}

@@ -1,0 +1,53 @@
+//! Jobs that no director runs and that are not in the queue.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::cluster_leases::{LONG, LeasingStore, NO_TIME, granted, held, job, request, unqueued};
+use super::samples::*;
+
+/// A job is unqueued until it is marked, again when it is given back, and when the queue was lost.
+pub async fn unqueued_jobs_are_found(store: Arc<dyn LeasingStore>) {
+    for name in ["c", "a", "b", "leased", "over"] {
+        store.insert(spec(name)).await.unwrap();
+    }
+    assert!(ends(&*store, finish("over", 0, 1)).await);
+    let lease = granted(&*store, request("leased", "one", 1)).await;
+    assert_eq!(unqueued(&*store).await, ["c", "a", "b"]);
+    let some = store.claim_unqueued(NO_TIME, 2).await.unwrap();
+    assert_eq!(names(&some), ["c", "a"]);
+    assert!(
+        store.claim_unqueued(LONG, 10).await.unwrap().is_empty(),
+        "too young"
+    );
+
+    store
+        .mark_queued(&[job("a"), job("c"), job("unknown")])
+        .await
+        .unwrap();
+    assert_eq!(unqueued(&*store).await, ["b"]);
+    assert!(store.release(&held("leased", lease.fence)).await.unwrap());
+    assert_eq!(unqueued(&*store).await, ["b", "leased"]);
+
+    store.mark_queued(&[job("b"), job("leased")]).await.unwrap();
+    assert!(unqueued(&*store).await.is_empty());
+    store.mark_all_unqueued().await.unwrap();
+    assert_eq!(unqueued(&*store).await, ["c", "a", "b", "leased"]);
+}
+
+/// Of several processes one queues a job again, and another one later if that did not succeed.
+pub async fn an_unqueued_job_is_claimed_once(store: Arc<dyn LeasingStore>) {
+    const AGE: Duration = Duration::from_secs(1);
+    store.insert(spec("a")).await.unwrap();
+    for _ in 0..2 {
+        let claimed_at = loop {
+            let now = Instant::now();
+            if !store.claim_unqueued(AGE, 10).await.unwrap().is_empty() {
+                break now;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        let second = store.claim_unqueued(AGE, 10).await.unwrap();
+        assert!(second.is_empty() || claimed_at.elapsed() >= AGE);
+    }
+}
