@@ -11,11 +11,15 @@ pub mod edge;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
+pub mod gateway;
+mod inference;
 pub mod metrics;
+pub mod openai;
 pub mod replicate;
 mod request_metrics;
 pub mod runpod;
 mod shared;
+pub mod workers_ai;
 
 pub use request_metrics::RequestMetrics;
 
@@ -30,6 +34,7 @@ pub fn renderer(replicate: replicate::PredictionRenderer) -> RendererFactory {
         Api::Replicate => replicate.webhook_renderer(hook),
         Api::Runpod if target.is_endpoint() => runpod::platform::renderer(),
         Api::Runpod => runpod::local::renderer(),
-        Api::Cog => WebhookRenderer::new(cog::reply::result_body),
+        // Clients of OpenAI's and the Workers AI API cannot ask for webhooks.
+        Api::Cog | Api::OpenAi | Api::WorkersAi => WebhookRenderer::new(cog::reply::result_body),
     })
 }

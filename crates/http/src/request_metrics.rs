@@ -18,6 +18,9 @@ const RESOURCES: &[(&str, &str, &str)] = &[
     ("replicate", "files", "/v1/files"),
     ("replicate", "trainings", "/v1/trainings"),
     ("replicate", "deployments", "/v1/deployments"),
+    ("openai", "chat", "/v1/chat"),
+    ("openai", "completions", "/v1/completions"),
+    ("openai", "embeddings", "/v1/embeddings"),
     ("replicate", "other", "/v1"),
     ("cog", "trainings", "/trainings"),
     ("cog", "schema", "/openapi.json"),
@@ -30,6 +33,7 @@ const RESOURCES: &[(&str, &str, &str)] = &[
     ("runpod", "cancel", "/cancel"),
     ("runpod", "health", "/health"),
     ("runpod", "endpoints", "/v2"),
+    ("workers_ai", "all", "/client/v4"),
     ("admin", "metrics", "/metrics"),
     ("admin", "admin", "/admin"),
 ];

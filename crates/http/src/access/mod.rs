@@ -10,6 +10,7 @@ mod origin_policy;
 mod tokens;
 
 use std::convert::Infallible;
+use std::fmt;
 use std::net::SocketAddr;
 
 use axum::Router;
@@ -19,7 +20,7 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use tidegate_core::Account;
 
 pub use origin_policy::{
@@ -28,10 +29,12 @@ pub use origin_policy::{
 pub use tokens::{DuplicateToken, InvalidTokenDigest, TokenDigest, TokenTable, Tokens};
 
 use crate::director;
+use crate::openai::{self, error::OpenAiError};
 use crate::replicate;
 use crate::request_metrics::RejectReason;
 use crate::runpod::platform;
 use crate::shared::json_object::JsonObjectWriter;
+use crate::workers_ai::{self, error::WorkersAiError};
 
 /// The path that needs no token: a monitoring system may not have one.
 const PUBLIC_PATH: &str = "/health-check";
@@ -56,14 +59,33 @@ pub enum Role {
     Admin,
 }
 
-/// The address of the client: the other end of the connection, whatever the headers say.
+/// The other end of the connection, whatever the headers say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer(pub SocketAddr);
+pub enum Peer {
+    /// A client with this address.
+    Tcp(SocketAddr),
+    /// A process that uses the Unix socket of the server. It may be a proxy for clients of other
+    /// machines.
+    Unix,
+}
 
 impl Peer {
-    /// Whether the client is on this machine. The address may be an IPv4-mapped IPv6 address.
+    /// Whether the client is known to be on this machine. The address may be an IPv4-mapped IPv6
+    /// address.
     pub fn is_local(&self) -> bool {
-        self.0.ip().to_canonical().is_loopback()
+        match self {
+            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Self::Unix => false,
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix => f.write_str("unix socket"),
+        }
     }
 }
 
@@ -118,6 +140,13 @@ async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -
             tracing::warn!(target: "audit", status = 401, path = logged_path(&request), peer, reason, "refused");
             // Clients of an API understand only errors of its shape.
             let mut response = match request.uri().path() {
+                path if openai::is_own_path(path) => {
+                    OpenAiError::unauthenticated(&reason).into_response()
+                }
+                path if path.starts_with(workers_ai::ROOT) => {
+                    WorkersAiError::unauthenticated(&reason).into_response()
+                }
+                replicate::MODELS_PATH => replicate::reply::unauthenticated_at_models(&reason),
                 path if path.starts_with(replicate::ROOT) => replicate::reply::unauthenticated(),
                 path if path.starts_with(platform::ROOT) => {
                     platform::reply::unauthenticated(&reason)
@@ -217,7 +246,7 @@ fn logged_path(request: &Request) -> &str {
 fn peer_of(extensions: &Extensions) -> String {
     extensions
         .get::<Peer>()
-        .map_or_else(|| "unknown".to_owned(), |peer| peer.0.to_string())
+        .map_or_else(|| "unknown".to_owned(), Peer::to_string)
 }
 
 fn error_response(status: StatusCode, error: &str) -> Response {

@@ -17,15 +17,17 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::header::{ACCEPT, HOST, ORIGIN, USER_AGENT};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer, ExposeHeaders};
 use url::Url;
 
 use super::error_response;
 use crate::director;
+use crate::openai::{self, error::OpenAiError};
 use crate::replicate;
 use crate::request_metrics::RejectReason;
 use crate::runpod::platform;
+use crate::workers_ai::{self, error::WorkersAiError};
 
 /// The relation of the page that sent a request to the server, as the browser reports it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -264,6 +266,12 @@ impl OriginRefusal {
     pub(crate) fn response(&self, path: &str) -> Response {
         let detail = self.to_string();
         let response = match path {
+            path if openai::is_own_path(path) => {
+                OpenAiError::new(StatusCode::FORBIDDEN, detail.as_str()).into_response()
+            }
+            path if path.starts_with(workers_ai::ROOT) => {
+                WorkersAiError::forbidden(&detail).into_response()
+            }
             path if path.starts_with(replicate::ROOT) => replicate::reply::forbidden(&detail),
             path if path.starts_with(platform::ROOT) => platform::reply::forbidden(&detail),
             _ => error_response(StatusCode::FORBIDDEN, &detail),

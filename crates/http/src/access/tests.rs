@@ -61,7 +61,7 @@ async fn send(router: &Router, spec: TestRequest<'_>) -> Reply {
     for value in spec.authorization {
         request = request.header(AUTHORIZATION, *value);
     }
-    let peer = Peer(spec.peer.parse().unwrap());
+    let peer = spec.peer.parse().map_or(Peer::Unix, Peer::Tcp);
     let mut service = axum::Extension(peer).layer(router.clone());
     let response: Response = service
         .call(request.body(Body::empty()).unwrap())
@@ -230,6 +230,7 @@ async fn without_tokens_only_local_clients_may_shut_down() {
     let router = router();
     for (peer, status) in [
         ("127.0.0.1:9", 200),
+        ("unix", 403),
         ("127.8.8.8:9", 200),
         ("[::1]:9", 200),
         ("[::ffff:127.0.0.1]:9", 200),

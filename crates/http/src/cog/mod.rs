@@ -80,9 +80,17 @@ pub fn prediction_json(job: &Snapshot) -> Bytes {
     reply::result_body(job)
 }
 
-/// The routes of the API for one model. `POST /shutdown` of an administrator cancels `shutdown`.
+/// The routes of the API for one model, which are also below `/models/OWNER/NAME` as on a server with
+/// several. `POST /shutdown` of an administrator cancels `shutdown`.
 pub fn routes(model: Arc<ServedModel>, config: Config, shutdown: CancellationToken) -> Router {
-    routes_below(String::new(), model, config, shutdown)
+    let root = format!("/models/{}", model.name());
+    let below = routes_below(
+        root.clone(),
+        Arc::clone(&model),
+        config.clone(),
+        shutdown.clone(),
+    );
+    routes_below(String::new(), model, config, shutdown).nest(&root, below)
 }
 
 /// The routes for a model whose paths start with `root`.

@@ -1,31 +1,30 @@
 //! One client connection, from its first byte to its last.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
-use futures_util::future::{Either, ready};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::upgrade::OnUpgrade;
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
-use tower::Service;
 
+use super::control::EdgeControl;
 use super::drain_body::{BodyDrain, DrainResult};
-use super::exchange::Exchange;
+use super::exchange::{Exchange, PendingResponse, TrackedBody};
 use super::framing_guard::{ConnectionEnd, FramingGuard};
 use super::rejection::Rejection;
+use super::service::EdgeService;
 use super::stream::Stream;
+use super::websocket;
 use crate::access::{OriginPolicy, Peer};
 use crate::request_metrics::{RequestMetrics, resource_of};
 
@@ -37,35 +36,88 @@ const LINGER: Duration = Duration::from_secs(5);
 const LINGER_SILENCE: Duration = Duration::from_secs(1);
 
 /// State shared by all connections.
-pub(super) struct ConnectionContext {
-    pub(super) router: Router,
+pub(super) struct ConnectionContext<S> {
+    pub(super) service: S,
     pub(super) header_timeout: Duration,
     /// The flag that sets it, if there is one.
     pub(super) header_timeout_flag: Option<&'static str>,
-    /// Graceful shutdown: open requests are answered, no further ones are read.
-    pub(super) stop: CancellationToken,
-    /// Comes after `stop` and ends every connection at once.
-    pub(super) abort: CancellationToken,
+    pub(super) control: EdgeControl,
     /// The hosts and origins of accepted requests; `None` accepts all.
     pub(super) origin_policy: Option<OriginPolicy>,
     pub(super) request_metrics: Arc<RequestMetrics>,
 }
 
-impl ConnectionContext {
+impl<S: EdgeService> ConnectionContext<S> {
     /// Runs `future` until it ends or `abort` is canceled. Requests in progress do not wait for
     /// `abort` this way: each wait would cost something on every event of the connection.
     async fn until_abort(&self, future: impl Future<Output = ()>) {
-        self.abort.run_until_cancelled(future).await;
+        self.control.abort.run_until_cancelled(future).await;
+    }
+
+    /// Answers one request. The connection is closed after the response if part of the request's
+    /// body remains unread.
+    async fn respond(
+        &self,
+        mut request: Request<Incoming>,
+        peer: Peer,
+        pending: PendingResponse,
+        upgrade: &UnusedUpgrade,
+    ) -> Result<Response<TrackedBody<Body>>, Infallible> {
+        request.extensions_mut().insert(peer);
+        let offer = upgrade.offer(&mut request);
+        let resource = resource_of(request.uri().path());
+        let drain = BodyDrain::of(&request);
+        let refused = self.refuse(&request, peer, offer);
+        let request = request.map(|body| drain.lend(body));
+        let mut response = match refused {
+            None => self.service.call(request).await,
+            Some(response) => {
+                // Gives the body back, which is read before the response is written.
+                drop(request);
+                response
+            }
+        };
+        self.request_metrics.count_response(resource, &response);
+        if offer == UpgradeOffer::WebSocket && response.status() == StatusCode::SWITCHING_PROTOCOLS
+        {
+            upgrade.use_up();
+            pending.upgrade();
+        } else if drain.drain().await == DrainResult::Remaining || self.control.is_draining() {
+            response
+                .headers_mut()
+                .insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(response.map(|body| pending.track(body)))
     }
 
     /// The response to a request with a host or an origin that is not accepted.
-    fn refuse(&self, request: &Request<Incoming>, peer: SocketAddr) -> Option<Response<Body>> {
-        let policy = self.origin_policy.as_ref()?;
+    fn refuse(
+        &self,
+        request: &Request<Incoming>,
+        peer: Peer,
+        offer: UpgradeOffer,
+    ) -> Option<Response<Body>> {
+        // Web pages cannot reach a Unix socket.
+        let policy = self.origin_policy.as_ref().filter(|_| peer != Peer::Unix)?;
+        let method = match offer {
+            // Browsers let every page open a WebSocket and read from it.
+            UpgradeOffer::WebSocket => &Method::POST,
+            UpgradeOffer::None => request.method(),
+        };
         let refusal = policy
-            .check(request.method(), request.uri(), request.headers())
+            .check(method, request.uri(), request.headers())
             .err()?;
         tracing::warn!(status = 403, reason = %refusal, %peer, "refused");
         Some(refusal.response(request.uri().path()))
+    }
+
+    /// Waits until the service drops the upgraded connection, or ends it after `abort`. Meanwhile
+    /// the connection counts as open.
+    async fn finish_upgraded(&self, exchange: &Exchange) {
+        let closed = self.control.abort.run_until_cancelled(exchange.closed());
+        if closed.await.is_none() {
+            exchange.abort_upgraded();
+        }
     }
 
     /// Answers with the reason why no more requests are read from this connection, and closes it.
@@ -75,53 +127,94 @@ impl ConnectionContext {
     }
 }
 
+/// What a request may turn its connection into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UpgradeOffer {
+    WebSocket,
+    None,
+}
+
+/// An upgrade that a request asks for and that no response has accepted. hyper gives the socket of a
+/// connection that ends to the last such upgrade, so it is held here to close the socket properly.
+#[derive(Default)]
+struct UnusedUpgrade(Mutex<Option<OnUpgrade>>);
+
+impl UnusedUpgrade {
+    /// Leaves the upgrade to the service if it is a WebSocket's.
+    fn offer(&self, request: &mut Request<Incoming>) -> UpgradeOffer {
+        let Some(upgrade) = request.extensions().get::<OnUpgrade>() else {
+            return UpgradeOffer::None;
+        };
+        *self.slot() = Some(upgrade.clone());
+        if websocket::is_handshake(request) {
+            return UpgradeOffer::WebSocket;
+        }
+        request.extensions_mut().remove::<OnUpgrade>();
+        UpgradeOffer::None
+    }
+
+    /// The service has accepted the upgrade.
+    fn use_up(&self) {
+        *self.slot() = None;
+    }
+
+    /// The socket of a connection that has ended.
+    async fn take_back(&self) -> Option<FramingGuard<Stream>> {
+        let upgrade = self.slot().take()?;
+        let upgraded = upgrade.await.ok()?;
+        let parts = upgraded.downcast::<TokioIo<FramingGuard<Stream>>>().ok()?;
+        Some(parts.io.into_inner())
+    }
+
+    fn slot(&self) -> std::sync::MutexGuard<'_, Option<OnUpgrade>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Serves one connection until it ends or, after `stop`, until the open request is answered.
-pub(super) async fn serve(
+pub(super) async fn serve<S: EdgeService>(
     stream: Stream,
-    peer: SocketAddr,
+    peer: Peer,
     http: &http1::Builder,
-    context: &ConnectionContext,
+    context: &ConnectionContext<S>,
 ) {
     let exchange = Arc::new(Exchange::default());
     let guard = FramingGuard::new(stream, Arc::clone(&exchange));
-    let service = service_fn(|mut request: Request<Incoming>| {
-        let pending = exchange.begin_response();
-        request.extensions_mut().insert(Peer(peer));
-        let resource = resource_of(request.uri().path());
-        let drain = BodyDrain::of(&request);
-        let refused = context.refuse(&request, peer);
-        let request = request.map(|body| drain.lend(body));
-        let response = match refused {
-            None => Either::Left(context.router.clone().call(request)),
-            Some(response) => {
-                // Gives the body back, which is read before the response is written.
-                drop(request);
-                Either::Right(ready(Ok(response)))
-            }
-        };
-        async move {
-            let mut response: Response<Body> = response.await?;
-            context.request_metrics.count_response(resource, &response);
-            if drain.drain().await == DrainResult::Remaining {
-                response
-                    .headers_mut()
-                    .insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            Ok::<_, Infallible>(response.map(|body| pending.track(body)))
-        }
-    });
-    let mut connection = http.serve_connection(TokioIo::new(guard), service);
-    let result = match context.stop.run_until_cancelled(&mut connection).await {
+    let upgrade = UnusedUpgrade::default();
+    let service =
+        service_fn(|request| context.respond(request, peer, exchange.begin_response(), &upgrade));
+    let mut connection = http
+        .serve_connection(TokioIo::new(guard), service)
+        .with_upgrades();
+    let result = match context
+        .control
+        .stop
+        .run_until_cancelled(&mut connection)
+        .await
+    {
         Some(result) => result,
         None => {
             Pin::new(&mut connection).graceful_shutdown();
-            match context.abort.run_until_cancelled(&mut connection).await {
+            match context
+                .control
+                .abort
+                .run_until_cancelled(&mut connection)
+                .await
+            {
                 Some(result) => result,
                 None => return,
             }
         }
     };
-    let (stream, end) = connection.into_parts().io.into_inner().into_parts();
+    let guard = match connection.into_parts() {
+        Some(parts) => parts.io.into_inner(),
+        None if exchange.is_upgraded() => return context.finish_upgraded(&exchange).await,
+        None => match upgrade.take_back().await {
+            Some(guard) => guard,
+            None => return,
+        },
+    };
+    let (stream, end) = guard.into_parts();
     let timed_out = result.as_ref().is_err_and(hyper::Error::is_timeout);
     if let Err(error) = result {
         tracing::debug!(%error, "connection ended");

@@ -63,11 +63,14 @@ impl BodyDrain {
     }
 
     /// The body that the handler reads.
-    pub(super) fn lend(&self, body: Incoming) -> LentBody {
-        LentBody {
+    pub(super) fn lend(&self, body: Incoming) -> axum::body::Body {
+        let Some(slot) = &self.slot else {
+            return axum::body::Body::empty();
+        };
+        axum::body::Body::new(LentBody {
             body: Some(body),
-            slot: self.slot.clone(),
-        }
+            slot: Arc::clone(slot),
+        })
     }
 
     /// Reads what the handler has left, if it is small and arrives soon.
@@ -105,10 +108,10 @@ async fn read_all(mut body: Incoming) -> DrainResult {
 }
 
 /// A body that goes back to its [`BodyDrain`] when the handler drops it before its end.
-pub(super) struct LentBody {
+struct LentBody {
     /// `None` after the end of the body.
     body: Option<Incoming>,
-    slot: Option<BodySlot>,
+    slot: BodySlot,
 }
 
 impl Body for LentBody {
@@ -143,8 +146,8 @@ impl Body for LentBody {
 impl Drop for LentBody {
     fn drop(&mut self) {
         let unread = self.body.take().filter(|body| !body.is_end_stream());
-        if let (Some(body), Some(slot)) = (unread, &self.slot) {
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+        if let Some(body) = unread {
+            *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
         }
     }
 }

@@ -62,8 +62,8 @@ impl FdHeadroom {
     /// The headroom above the newest descriptor. The system assigns the lowest free number, so all
     /// below it are in use. The limit is read each time: it can be changed from outside while the
     /// server runs.
-    pub(super) fn above(newest: &impl AsRawFd) -> Self {
-        let newest = u64::try_from(newest.as_raw_fd()).unwrap_or(0);
+    pub(super) fn above(newest: &impl AsFd) -> Self {
+        let newest = u64::try_from(newest.as_fd().as_raw_fd()).unwrap_or(0);
         getrlimit(Resource::Nofile)
             .current
             .map_or(Self::Ample, |limit| Self::between(newest, limit))

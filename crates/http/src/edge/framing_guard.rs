@@ -4,8 +4,11 @@
 //! arrives in pieces is buffered here and copied. After a rejected head nothing is passed on. The
 //! responses that are owed are still written, then hyper gets an error, and the connection's task
 //! writes the rejection.
+//!
+//! After an upgrade to a WebSocket all bytes pass unchecked, in both directions.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -13,7 +16,8 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::exchange::{Exchange, Flushed};
+use super::close_watch::CloseWatch;
+use super::exchange::{Exchange, Flushed, SocketExchange};
 use super::framing::{Framing, FramingStatus};
 use super::rejection::Rejection;
 
@@ -31,9 +35,22 @@ pub(super) struct FramingGuard<S> {
     /// How many of the buffered bytes may be passed to hyper.
     ready: usize,
     state: GuardState,
-    exchange: Arc<Exchange>,
+    exchange: SocketExchange,
     /// The reader that waits until the owed responses are written.
     reader: Option<Waker>,
+    read_wait: ReadWait,
+    close_watch: CloseWatch,
+}
+
+/// Whether hyper notices by itself that the client closes the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReadWait {
+    /// hyper has just read all bytes of the socket and waits for more.
+    Waiting,
+    /// hyper was polled since. If it has not read before the next flush, it has stopped reading.
+    Unknown,
+    /// hyper has bytes that it cannot pass on, and does not read.
+    Paused,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,8 +93,10 @@ impl<S> FramingGuard<S> {
             buffered: BytesMut::new(),
             ready: 0,
             state: GuardState::Reading,
-            exchange,
+            exchange: SocketExchange(exchange),
             reader: None,
+            read_wait: ReadWait::Waiting,
+            close_watch: CloseWatch::default(),
         }
     }
 
@@ -167,7 +186,7 @@ impl<S: AsyncRead + Unpin> FramingGuard<S> {
         mut discarded: usize,
     ) -> Poll<io::Result<()>> {
         self.buffered = BytesMut::new();
-        if self.exchange.is_idle() {
+        if self.exchange.0.is_idle() {
             self.state = GuardState::Rejected(rejection);
             return Poll::Ready(Err(invalid_framing()));
         }
@@ -190,29 +209,29 @@ impl<S: AsyncRead + Unpin> FramingGuard<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for FramingGuard<S> {
-    fn poll_read(
-        self: Pin<&mut Self>,
+impl<S: AsyncRead + Unpin> FramingGuard<S> {
+    /// Reads bytes that are checked.
+    fn poll_checked(
+        &mut self,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
         let before = buf.filled().len();
         loop {
-            if this.ready > 0 {
-                this.pass_buffered(buf);
+            if self.ready > 0 {
+                self.pass_buffered(buf);
                 return Poll::Ready(Ok(()));
             }
-            match this.state {
-                GuardState::Reading if this.buffered.is_empty() => {
-                    std::task::ready!(this.poll_direct(cx, buf))?
+            match self.state {
+                GuardState::Reading if self.buffered.is_empty() => {
+                    std::task::ready!(self.poll_direct(cx, buf))?
                 }
-                GuardState::Reading => std::task::ready!(this.poll_buffered(cx))?,
+                GuardState::Reading => std::task::ready!(self.poll_buffered(cx))?,
                 GuardState::Rejecting {
                     rejection,
                     discarded,
                 } => {
-                    return this.poll_rejecting(cx, rejection, discarded);
+                    return self.poll_rejecting(cx, rejection, discarded);
                 }
                 GuardState::Malformed | GuardState::Rejected(_) => {
                     return Poll::Ready(Err(invalid_framing()));
@@ -225,6 +244,58 @@ impl<S: AsyncRead + Unpin> AsyncRead for FramingGuard<S> {
             }
         }
     }
+
+    /// Reads bytes of an upgraded connection. A client that has sent anything but a valid request
+    /// before the upgrade loses the connection, because those bytes may be missing.
+    fn poll_upgraded(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.exchange.0.is_read_aborted(cx) {
+            return Poll::Ready(Err(aborted()));
+        }
+        if !matches!(self.state, GuardState::Reading | GuardState::PeerClosed) {
+            return Poll::Ready(Err(invalid_framing()));
+        }
+        if !self.buffered.is_empty() {
+            self.ready = self.buffered.len();
+            self.pass_buffered(buf);
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl<S> FramingGuard<S> {
+    /// The error for the writer of an upgraded connection that the server ends.
+    fn check_writable(&self, cx: &Context<'_>) -> io::Result<()> {
+        let exchange = &self.exchange.0;
+        if exchange.is_upgraded() && exchange.is_write_aborted(cx) {
+            return Err(aborted());
+        }
+        Ok(())
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for FramingGuard<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.exchange.0.is_upgraded() {
+            return this.poll_upgraded(cx, buf);
+        }
+        let read = this.poll_checked(cx, buf);
+        this.read_wait = match &read {
+            Poll::Pending => ReadWait::Waiting,
+            Poll::Ready(_) => ReadWait::Paused,
+        };
+        this.close_watch.end_pause();
+        read
+    }
 }
 
 /// The error that hyper and the reader of a body get; the client gets a more specific one.
@@ -232,12 +303,26 @@ fn invalid_framing() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "invalid framing")
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for FramingGuard<S> {
+/// The error of an upgraded connection that the server ends.
+fn aborted() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, "the server shuts down")
+}
+
+/// The error of a response whose client has closed the connection.
+fn client_closed() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ConnectionReset,
+        "the client closed the connection",
+    )
+}
+
+impl<S: AsyncWrite + AsFd + Unpin> AsyncWrite for FramingGuard<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.check_writable(cx)?;
         Pin::new(&mut self.get_mut().io).poll_write(cx, buf)
     }
 
@@ -246,6 +331,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FramingGuard<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check_writable(cx)?;
         Pin::new(&mut self.get_mut().io).poll_write_vectored(cx, bufs)
     }
 
@@ -253,20 +339,33 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FramingGuard<S> {
         self.io.is_write_vectored()
     }
 
-    /// hyper flushes when it has written all that it has buffered.
+    /// hyper flushes when it has written all that it has buffered, and whenever it is polled.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         std::task::ready!(Pin::new(&mut this.io).poll_flush(cx))?;
-        if this.exchange.flushed() == Flushed::ResponseWritten
+        if this.exchange.0.flushed() == Flushed::ResponseWritten
             && let Some(reader) = this.reader.take()
         {
             reader.wake();
         }
+        if this.read_wait == ReadWait::Waiting {
+            this.read_wait = ReadWait::Unknown;
+        } else if this.exchange.0.is_responding()
+            && this.close_watch.poll_closed(cx, &this.io).is_ready()
+        {
+            this.state = GuardState::PeerClosed;
+            return Poll::Ready(Err(client_closed()));
+        }
         Poll::Ready(Ok(()))
     }
 
-    /// The connection's task closes the socket, because it may still write a rejection.
+    /// The connection's task closes the socket, because it may still write a rejection. After an
+    /// upgrade the service does.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.exchange.0.is_upgraded() {
+            self.check_writable(cx)?;
+            return Pin::new(&mut self.get_mut().io).poll_shutdown(cx);
+        }
         self.poll_flush(cx)
     }
 }

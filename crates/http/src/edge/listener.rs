@@ -4,26 +4,26 @@
 //! limits for request heads and for connections, and a bounded shutdown.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioTimer;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::connection::{self, ConnectionContext};
+use super::control::EdgeControl;
 use super::fd_limit::FdHeadroom;
 use super::keepalive;
+use super::service::EdgeService;
 use super::stream::Stream;
 use super::tls::{Tls, TlsAcceptError};
-use crate::access::OriginPolicy;
+use super::unix_socket::UnixSocket;
+use crate::access::{OriginPolicy, Peer};
 use crate::request_metrics::{RejectReason, RequestMetrics};
 
 /// How long to wait before checking again for free file descriptors, or accepting again after an
@@ -49,60 +49,89 @@ pub struct EdgeConfig {
     pub request_metrics: Arc<RequestMetrics>,
 }
 
-/// Serves until `stop` is canceled; then accepts no more connections, and returns when every open
-/// request has been answered or `abort` is canceled.
-pub async fn serve(
-    listener: TcpListener,
-    router: Router,
+/// Where the edge accepts connections.
+#[derive(Debug)]
+pub struct EdgeListeners {
+    /// The port.
+    pub tcp: TcpListener,
+    /// A Unix socket besides the port. It never uses TLS.
+    pub unix: Option<UnixSocket>,
+}
+
+impl From<TcpListener> for EdgeListeners {
+    fn from(tcp: TcpListener) -> Self {
+        Self { tcp, unix: None }
+    }
+}
+
+impl EdgeListeners {
+    async fn accept(&self) -> io::Result<(Stream, Peer)> {
+        let tcp = async {
+            let (stream, peer) = self.tcp.accept().await?;
+            Ok((Stream::Plain(stream), Peer::Tcp(peer)))
+        };
+        let Some(unix) = &self.unix else {
+            return tcp.await;
+        };
+        tokio::select! {
+            accepted = tcp => accepted,
+            accepted = unix.listener.accept() => {
+                accepted.map(|(stream, _)| (Stream::Unix(stream), Peer::Unix))
+            }
+        }
+    }
+}
+
+/// Serves until [`EdgeControl::stop`]; then accepts no more connections, and returns when every open
+/// request has been answered and every WebSocket has ended, or after [`EdgeControl::abort`].
+pub async fn serve<S: EdgeService>(
+    listeners: impl Into<EdgeListeners>,
+    service: S,
     config: EdgeConfig,
-    stop: CancellationToken,
-    abort: CancellationToken,
+    control: EdgeControl,
 ) {
-    if let Err(error) = keepalive::enable(&listener) {
+    let listeners = listeners.into();
+    if let Err(error) = keepalive::enable(&listeners.tcp) {
         tracing::warn!(%error, "failed to enable TCP keepalive");
     }
-    let acceptor = Acceptor::new(&config, router, stop.clone(), abort);
-    stop.run_until_cancelled(acceptor.accept_connections(&listener))
+    let acceptor = Acceptor::new(&config, service, control.clone());
+    control
+        .stop
+        .run_until_cancelled(acceptor.accept_connections(&listeners))
         .await;
-    drop(listener);
+    drop(listeners);
     acceptor.tasks.close();
     acceptor.tasks.wait().await;
 }
 
 /// Accepts connections and spawns one task for each.
-struct Acceptor {
+struct Acceptor<S> {
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
-    handler: Arc<ConnectionHandler>,
+    handler: Arc<ConnectionHandler<S>>,
 }
 
 /// What the task of a connection needs; shared by all of them.
-struct ConnectionHandler {
-    context: ConnectionContext,
+struct ConnectionHandler<S> {
+    context: ConnectionContext<S>,
     tls: Option<Arc<Tls>>,
     http: http1::Builder,
     /// For connections that are closed after one request.
     http_once: http1::Builder,
 }
 
-impl Acceptor {
-    fn new(
-        config: &EdgeConfig,
-        router: Router,
-        stop: CancellationToken,
-        abort: CancellationToken,
-    ) -> Self {
+impl<S: EdgeService> Acceptor<S> {
+    fn new(config: &EdgeConfig, service: S, control: EdgeControl) -> Self {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(config.header_timeout);
         let mut http_once = http.clone();
         http_once.keep_alive(false);
         let context = ConnectionContext {
-            router,
+            service,
             header_timeout: config.header_timeout,
             header_timeout_flag: config.header_timeout_flag,
-            stop,
-            abort,
+            control,
             origin_policy: config.origin_policy.clone(),
             request_metrics: Arc::clone(&config.request_metrics),
         };
@@ -123,7 +152,7 @@ impl Acceptor {
     }
 
     /// Accepts connections forever.
-    async fn accept_connections(&self, listener: &TcpListener) {
+    async fn accept_connections(&self, listeners: &EdgeListeners) {
         let request_metrics = &self.handler.context.request_metrics;
         let mut warnings = RateLimitedLog::default();
         loop {
@@ -136,14 +165,14 @@ impl Acceptor {
                     self.permit().await
                 }
             };
-            match listener.accept().await {
+            match listeners.accept().await {
                 Ok((stream, peer)) => {
                     let headroom = FdHeadroom::above(&stream);
                     let task = self.spawn(stream, peer, headroom, permit);
                     if headroom == FdHeadroom::Reserved {
                         request_metrics.connections_full.inc();
                         warnings.log(|| tracing::warn!("nearly out of file descriptors, new connections wait; raise the limit (`ulimit -n`)"));
-                        wait_for_descriptors(listener, task).await;
+                        wait_for_descriptors(&listeners.tcp, task).await;
                     }
                 }
                 Err(error) if is_peer_error(&error) => {}
@@ -164,8 +193,8 @@ impl Acceptor {
 
     fn spawn(
         &self,
-        stream: TcpStream,
-        peer: SocketAddr,
+        stream: Stream,
+        peer: Peer,
         headroom: FdHeadroom,
         permit: OwnedSemaphorePermit,
     ) -> JoinHandle<()> {
@@ -191,17 +220,23 @@ async fn wait_for_descriptors(listener: &TcpListener, last: JoinHandle<()>) {
     }
 }
 
-impl ConnectionHandler {
-    async fn handle(&self, stream: TcpStream, peer: SocketAddr, headroom: FdHeadroom) {
-        let accepted = match &self.tls {
-            None => Ok(Stream::Plain(stream)),
-            Some(tls) => {
+impl<S: EdgeService> ConnectionHandler<S> {
+    async fn handle(&self, stream: Stream, peer: Peer, headroom: FdHeadroom) {
+        let accepted = match (stream, &self.tls) {
+            (Stream::Plain(stream), Some(tls)) => {
                 let handshake = tls.accept(stream);
-                match self.context.stop.run_until_cancelled(handshake).await {
+                match self
+                    .context
+                    .control
+                    .stop
+                    .run_until_cancelled(handshake)
+                    .await
+                {
                     Some(accepted) => accepted,
                     None => return,
                 }
             }
+            (stream, _) => Ok(stream),
         };
         let http = if headroom == FdHeadroom::Ample {
             &self.http

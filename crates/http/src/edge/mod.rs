@@ -4,7 +4,9 @@
 //! framing is ambiguous.
 
 mod chunked_body;
+mod close_watch;
 mod connection;
+mod control;
 mod drain_body;
 mod exchange;
 pub mod fd_limit;
@@ -16,8 +18,14 @@ mod keepalive;
 mod listener;
 mod rejection;
 mod request_head;
+mod service;
 mod stream;
 mod tls;
+mod unix_socket;
+mod websocket;
 
-pub use listener::{EdgeConfig, serve};
+pub use control::EdgeControl;
+pub use listener::{EdgeConfig, EdgeListeners, serve};
+pub use service::EdgeService;
 pub use tls::{Tls, TlsError};
+pub use unix_socket::{UnixSocket, UnixSocketError};

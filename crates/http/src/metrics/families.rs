@@ -16,6 +16,7 @@ use super::cluster_families::CLUSTER;
 use super::director_families::DIRECTOR;
 use super::exposition::CollectedMetrics;
 use super::process_stats::ServerProcessStats;
+use super::router_families::ROUTER;
 
 /// A metric family: a name and its samples for all label values.
 pub(super) struct MetricFamily {
@@ -72,7 +73,7 @@ struct ModelMetrics {
 
 /// All families, in the order in which they are written.
 pub(super) fn all() -> impl Iterator<Item = &'static MetricFamily> {
-    FAMILIES.iter().chain(CLUSTER).chain(DIRECTOR)
+    FAMILIES.iter().chain(CLUSTER).chain(DIRECTOR).chain(ROUTER)
 }
 
 /// Collects the samples of the families that this process has.
@@ -101,7 +102,8 @@ pub(super) fn collect(
     let cluster = sources.cluster.is_some().then_some(CLUSTER);
     let director = sources.director.is_some().then_some(DIRECTOR);
     let shared = FAMILIES.iter();
-    let own = [cluster, director].into_iter().flatten().flatten();
+    let router = sources.router.is_some().then_some(ROUTER);
+    let own = [cluster, director, router].into_iter().flatten().flatten();
     CollectedMetrics(
         shared
             .chain(own)
@@ -136,7 +138,7 @@ pub(super) const fn gauge(
     }
 }
 
-const fn histogram(
+pub(super) const fn histogram(
     name: &'static str,
     help: &'static str,
     samples: fn(&MetricSnapshot<'_>) -> Vec<Sample>,

@@ -6,6 +6,7 @@ mod director_families;
 mod exposition;
 mod families;
 mod process_stats;
+mod router_families;
 
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ use crate::cog::BuildInfo;
 use crate::request_metrics::RequestMetrics;
 use crate::shared::header_lists::accepts;
 use exposition::Format;
+pub use router_families::RouterMetricSource;
 
 /// Where the values of the metrics come from.
 pub struct MetricSources {
@@ -40,6 +42,8 @@ pub struct MetricSources {
     pub cluster: Option<Arc<ClusterMonitor>>,
     /// The director that this process is.
     pub director: Option<DirectorMetricSource>,
+    /// The router that this process is.
+    pub router: Option<RouterMetricSource>,
     /// The version of this build.
     pub build: BuildInfo,
     /// When the server started.

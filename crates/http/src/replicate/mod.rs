@@ -59,6 +59,8 @@ pub(crate) fn is_open(path: &str) -> bool {
 
 /// The prefix of every path of this API.
 pub(crate) const ROOT: &str = "/v1/";
+/// The list of models, which is also a resource of OpenAI's API.
+pub(crate) const MODELS_PATH: &str = "/v1/models";
 
 /// The configuration of this API.
 pub struct Config {
@@ -120,11 +122,13 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
         .route("/v1/files/streams/{token}", get(stream::follow))
         .route("/v1/files/{id}/{name}", get(download::download))
         .route(
-            "/v1/models",
+            MODELS_PATH,
             get(models::list)
                 .post(user_models::create)
                 .fallback(models::search),
         )
+        // Only clients of OpenAI's API name a model in one segment.
+        .route("/v1/models/{id}", get(models::show_for_openai))
         .route(
             "/v1/models/{owner}/{name}",
             get(models::show)

@@ -15,6 +15,7 @@ use super::user_models::{self, UserModelView};
 use super::{AppState, wire};
 use crate::access::Identity;
 use crate::cog::COG_VERSION;
+use crate::openai::{self, OpenAiModel};
 use crate::shared::body_limit::{BodyLimit, read_body};
 
 /// The HTTP method of searches, for which the library has no constant.
@@ -29,12 +30,26 @@ pub(super) async fn list(
 ) -> Result<Response, ApiError> {
     let (served, user_models) = (state.served(), state.all_user_models(&caller).await?);
     let served = state.models(&served, &[], &origin)?;
-    Ok(reply::ok(&user_models::page_of_models(
+    let page = user_models::page_of_models(
         served,
         &user_models,
         query.as_deref().unwrap_or_default(),
         &origin,
-    )?))
+    )?;
+    let models = state.models.all();
+    Ok(reply::ok(&wire::ModelList {
+        page,
+        object: "list",
+        data: models.iter().map(|model| OpenAiModel::of(model)).collect(),
+    }))
+}
+
+/// `GET /v1/models/{id}` of OpenAI's API: the name of the model in one segment.
+pub(super) async fn show_for_openai(
+    State(state): State<Arc<AppState>>,
+    Path(id): Path<String>,
+) -> Response {
+    openai::model_response(&state.models, &id).unwrap_or_else(IntoResponse::into_response)
 }
 
 /// `QUERY /v1/models`: models whose name or description contains the text. Python's client sends it
@@ -83,7 +98,14 @@ pub(super) async fn show(
     origin: Origin,
 ) -> Result<Response, ApiError> {
     match state.served_version(&owner, &name) {
-        Some(version) => Ok(reply::ok(&VersionView::new(version).model(&origin)?)),
+        Some(version) => {
+            let view = VersionView::new(version);
+            let model = state.models.get(&format!("{owner}/{name}"));
+            Ok(reply::ok(&wire::OneModel {
+                model: view.model(&origin)?,
+                openai: model.map(|model| OpenAiModel::of(&model)),
+            }))
+        }
         None => Ok(reply::ok(
             &state
                 .view_of(state.user_model(&caller, &owner, &name).await?)

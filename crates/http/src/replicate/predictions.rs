@@ -151,7 +151,10 @@ impl AppState {
         };
         // Wait also if there was nothing to cancel: the end of the job may be about to be stored.
         // If the model does not stop in time, the response has the current status.
-        tokio::time::timeout(CANCEL_TIMEOUT, job.ended()).await.ok();
+        tokio::select! {
+            _ = tokio::time::timeout(CANCEL_TIMEOUT, job.ended()) => {}
+            () = self.models.lookup().leaves_jobs() => {}
+        }
         Ok(self.response(StatusCode::OK, &job.snapshot(), &client))
     }
 

@@ -18,6 +18,7 @@ use tidegate_service::FileStoreError;
 
 use super::rate_limits::whole_seconds;
 use super::wire::{InvalidField, Problem};
+use crate::openai::error::OpenAiError;
 use crate::request_metrics::RejectReason;
 use crate::shared::body_limit::BodyError;
 use crate::shared::cancel_after::InvalidCancelAfter;
@@ -90,6 +91,21 @@ pub(crate) fn unauthenticated() -> Response {
         "You did not pass a valid authentication token",
         &[],
     )
+}
+
+/// The same for the list of models, which clients of OpenAI's API read too.
+pub(crate) fn unauthenticated_at_models(reason: &str) -> Response {
+    let status = StatusCode::UNAUTHORIZED;
+    let error = OpenAiError::unauthenticated(reason);
+    let body = Problem {
+        title: "Unauthenticated",
+        detail: "You did not pass a valid authentication token",
+        status: status.as_u16(),
+        retry_after: None,
+        invalid_fields: &[],
+        error: Some(error.object()),
+    };
+    problem_response(status, &body)
 }
 
 /// The response for a request that the server does not accept from this client.
@@ -379,6 +395,7 @@ fn throttled(detail: &str, seconds: u64) -> Response {
         status: status.as_u16(),
         retry_after: Some(seconds),
         invalid_fields: &[],
+        error: None,
     };
     let mut response = problem_response(status, &body);
     response
@@ -401,6 +418,7 @@ fn problem(
             status: status.as_u16(),
             retry_after: None,
             invalid_fields,
+            error: None,
         },
     )
 }

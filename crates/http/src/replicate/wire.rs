@@ -6,6 +6,8 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::openai::OpenAiModel;
+use crate::openai::error::ErrorObject;
 use crate::shared::parse_body::WebhookEventName;
 
 /// The body of a create request.
@@ -93,6 +95,24 @@ impl<T> Page<T> {
             results: self.results.iter().map(render).collect(),
         }
     }
+}
+
+/// The list of models, for clients of Replicate's and of OpenAI's API.
+#[derive(Debug, Serialize)]
+pub(super) struct ModelList<'a> {
+    #[serde(flatten)]
+    pub(super) page: Page<Model<'a>>,
+    pub(super) object: &'static str,
+    pub(super) data: Vec<OpenAiModel>,
+}
+
+/// One model that is served from a folder, for clients of both APIs.
+#[derive(Debug, Serialize)]
+pub(super) struct OneModel<'a> {
+    #[serde(flatten)]
+    pub(super) model: Model<'a>,
+    #[serde(flatten)]
+    pub(super) openai: Option<OpenAiModel>,
 }
 
 /// The URLs of a prediction. Python's client accepts no `null` here.
@@ -262,6 +282,9 @@ pub(super) struct Problem<'a> {
     pub(super) retry_after: Option<u64>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub(super) invalid_fields: &'a [InvalidField],
+    /// The same error for clients of OpenAI's API.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<ErrorObject<'a>>,
 }
 
 /// One invalid field of a request body.

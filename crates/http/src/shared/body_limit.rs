@@ -171,7 +171,7 @@ pub(crate) fn slice_or_copy(body: &Bytes, part: &str) -> Bytes {
     }
 }
 
-fn is_json(content_type: &[u8]) -> bool {
+pub(crate) fn is_json(content_type: &[u8]) -> bool {
     let essence = content_type
         .split(|byte| *byte == b';')
         .next()

@@ -6,6 +6,7 @@ pub(crate) mod cancel_after;
 pub(crate) mod fuzz;
 pub(crate) mod header_lists;
 pub(crate) mod json_depth;
+pub(crate) mod json_fields;
 pub(crate) mod json_object;
 pub(crate) mod parse_body;
 pub(crate) mod response;

@@ -6,4 +6,6 @@ mod framing;
 mod limits;
 mod server;
 mod shutdown;
+mod unix_socket;
 mod unread_body;
+mod websocket;

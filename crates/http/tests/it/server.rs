@@ -9,7 +9,8 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use tidegate_http::edge::{EdgeConfig, serve};
+use futures_util::StreamExt;
+use tidegate_http::edge::{EdgeConfig, EdgeControl, EdgeListeners, EdgeService, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -21,8 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) struct Server {
     address: SocketAddr,
-    stop: CancellationToken,
-    abort: CancellationToken,
+    control: EdgeControl,
     tasks: TaskTracker,
     /// `started` for each request to `/slow`, and `dropped` when its handler is dropped.
     pub(crate) slow_events: mpsc::UnboundedReceiver<&'static str>,
@@ -50,6 +50,19 @@ async fn slow(State(slow): State<SlowHandler>) -> &'static str {
     "slow"
 }
 
+/// A stream that sends one event and then nothing until the release.
+async fn stream(State(slow): State<SlowHandler>) -> axum::body::Body {
+    let on_drop = SendOnDrop(slow.events.clone());
+    slow.events.send("started").ok();
+    let events = futures_util::stream::once(async { Ok::<_, std::io::Error>("data: 1\n\n") })
+        .chain(futures_util::stream::once(async move {
+            slow.release.cancelled().await;
+            drop(on_drop);
+            Ok("data: 2\n\n")
+        }));
+    axum::body::Body::from_stream(events)
+}
+
 pub(crate) fn config() -> EdgeConfig {
     EdgeConfig {
         max_connections: 100,
@@ -64,11 +77,7 @@ pub(crate) fn config() -> EdgeConfig {
 impl Server {
     pub(crate) async fn start(config: EdgeConfig) -> Self {
         let (events, slow_events) = mpsc::unbounded_channel();
-        let (stop, abort, release) = (
-            CancellationToken::new(),
-            CancellationToken::new(),
-            CancellationToken::new(),
-        );
+        let release = CancellationToken::new();
         let router = Router::new()
             .route("/fast", get(|| async { "fast" }))
             .route("/echo", post(|body: Bytes| async { body }))
@@ -76,24 +85,42 @@ impl Server {
                 "/deny",
                 post(|| async { (StatusCode::UNAUTHORIZED, "denied") }),
             )
-            .route("/slow", get(slow))
+            .route("/slow", get(slow).post(slow))
+            .route("/stream", get(stream).post(stream))
             .with_state(SlowHandler {
                 events,
                 release: release.clone(),
             });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let tasks = TaskTracker::new();
-        tasks.spawn(serve(listener, router, config, stop.clone(), abort.clone()));
+        Self {
+            slow_events,
+            release,
+            ..Self::serve(listener, router, config)
+        }
+    }
+
+    /// Serves another service than the router of this file.
+    pub(crate) fn serve(
+        listeners: impl Into<EdgeListeners>,
+        service: impl EdgeService,
+        config: EdgeConfig,
+    ) -> Self {
+        let listeners = listeners.into();
+        let address = listeners.tcp.local_addr().unwrap();
+        let (control, tasks) = (EdgeControl::default(), TaskTracker::new());
+        tasks.spawn(serve(listeners, service, config, control.clone()));
         tasks.close();
         Self {
             address,
-            stop,
-            abort,
+            control,
             tasks,
-            slow_events,
-            release,
+            slow_events: mpsc::unbounded_channel().1,
+            release: CancellationToken::new(),
         }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub(crate) async fn connect(&self) -> Client {
@@ -118,12 +145,16 @@ impl Server {
         self.release.cancel();
     }
 
+    pub(crate) fn begin_drain(&self) {
+        self.control.begin_drain();
+    }
+
     pub(crate) fn stop(&self) {
-        self.stop.cancel();
+        self.control.stop();
     }
 
     pub(crate) fn abort(&self) {
-        self.abort.cancel();
+        self.control.abort();
     }
 
     pub(crate) async fn wait_for_end(&self) {
@@ -138,6 +169,11 @@ pub(crate) struct Client(TcpStream);
 impl Client {
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).await.unwrap();
+    }
+
+    /// Closes the sending side.
+    pub(crate) async fn close_sending(&mut self) {
+        self.0.shutdown().await.unwrap();
     }
 
     /// Sends in pieces of this many bytes, each in its own packet.

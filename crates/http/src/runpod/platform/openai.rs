@@ -36,7 +36,7 @@ const DATA: &str = "data: ";
 const DONE: &str = "data: [DONE]\n\n";
 
 /// Forwards a request of any method as a job.
-pub(super) async fn forward(request: ClientRequest, body: Body) -> Result<Response, OpenAiError> {
+pub(super) async fn forward(request: ClientRequest, body: Body) -> Result<Response, ForwardError> {
     let access = request.access_endpoint(RequestKind::OpenAi)?;
     let body = request.app.body(body, MAX_RUNSYNC).await?;
     let asked: BTreeMap<Cow<'_, str>, &RawValue> = parse_object(&body)
@@ -237,15 +237,15 @@ fn failure_status(job: &Snapshot) -> StatusCode {
 }
 
 /// An error in the format of OpenAI's API.
-pub(super) struct OpenAiError(ApiError);
+pub(super) struct ForwardError(ApiError);
 
-impl From<ApiError> for OpenAiError {
+impl From<ApiError> for ForwardError {
     fn from(error: ApiError) -> Self {
         Self(error)
     }
 }
 
-impl IntoResponse for OpenAiError {
+impl IntoResponse for ForwardError {
     fn into_response(self) -> Response {
         let (status, error) = (self.0.status(), self.0.to_string());
         self.0.annotate(error_response(status, &error))
@@ -253,7 +253,7 @@ impl IntoResponse for OpenAiError {
 }
 
 #[derive(Serialize)]
-struct OpenAiErrorBody<'a> {
+struct ForwardErrorBody<'a> {
     error: Error<'a>,
 }
 
@@ -265,13 +265,13 @@ struct Error<'a> {
     code: u16,
 }
 
-fn error_body(message: &str, status: StatusCode) -> OpenAiErrorBody<'_> {
+fn error_body(message: &str, status: StatusCode) -> ForwardErrorBody<'_> {
     let r#type = if status.is_client_error() {
         "invalid_request_error"
     } else {
         "server_error"
     };
-    OpenAiErrorBody {
+    ForwardErrorBody {
         error: Error {
             message,
             r#type,

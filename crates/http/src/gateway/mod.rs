@@ -1,0 +1,156 @@
+//! The HTTP service of the router: the APIs of OpenAI, Workers AI and Cog in front of a fleet of backends.
+//!
+//! Requests for inferences take the short way: the path is matched by hand, and the request is forwarded
+//! without extractors. Everything else is a router of handlers: lists of models, health, metrics, and the
+//! operation of the fleet.
+
+mod access;
+mod admin;
+mod catalog;
+mod error;
+mod event;
+mod form_model;
+mod inference;
+mod join;
+pub(crate) mod model_metrics;
+mod pending_stream;
+mod planner;
+mod record;
+mod relay_body;
+mod reply;
+mod request_body;
+mod route;
+mod sites;
+pub(crate) mod telemetry;
+mod trace_context;
+mod translate;
+mod translated_body;
+mod usage_tail;
+mod websocket;
+mod websocket_frames;
+mod websocket_relay;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use hyper::{Request, Response};
+use jiff::Timestamp;
+use tidegate_core::counters::Counter;
+use tidegate_router::FleetRegistry;
+use tidegate_router::control::FleetControl;
+use tidegate_router::forward::RequestForwarder;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::access::AccountDirectory;
+use self::route::InferenceRoute;
+use self::telemetry::GatewayTelemetry;
+use crate::cog::BuildInfo;
+use crate::edge::EdgeService;
+use crate::metrics::{MetricSources, RouterMetricSource};
+use crate::request_metrics::RequestMetrics;
+
+/// What a gateway is made of.
+pub struct GatewayParts {
+    /// The models and their endpoints.
+    pub registry: Arc<FleetRegistry>,
+    /// The configuration.
+    pub control: FleetControl,
+    /// Sends requests to backends.
+    pub forwarder: RequestForwarder,
+    /// The counters of the edge.
+    pub request_metrics: Arc<RequestMetrics>,
+    /// The version of this build.
+    pub build: BuildInfo,
+    /// When the server started.
+    pub started_at: Timestamp,
+}
+
+/// The HTTP service of the router. Clones share their state.
+#[derive(Clone)]
+pub struct Gateway {
+    state: Arc<GatewayState>,
+    routes: Router,
+}
+
+/// What all requests share.
+pub(crate) struct GatewayState {
+    registry: Arc<FleetRegistry>,
+    control: FleetControl,
+    forwarder: RequestForwarder,
+    /// The relays of WebSocket connections.
+    tasks: TaskTracker,
+    accounts: AccountDirectory,
+    telemetry: Arc<GatewayTelemetry>,
+    build: BuildInfo,
+    started_at: Timestamp,
+    is_draining: AtomicBool,
+    /// Requests that were refused before their model was known.
+    refusals: Counter,
+}
+
+impl Gateway {
+    /// Creates the service, and starts the task that sends inference events until `stop` is cancelled.
+    pub fn start(parts: GatewayParts, tasks: &TaskTracker, stop: CancellationToken) -> Self {
+        let (telemetry, events) = GatewayTelemetry::new(Arc::clone(&parts.registry));
+        let telemetry = Arc::new(telemetry);
+        let sender = Arc::clone(&telemetry);
+        tasks.spawn(async move { sender.run(events, stop).await });
+        let state = Arc::new(GatewayState {
+            registry: parts.registry,
+            control: parts.control,
+            forwarder: parts.forwarder,
+            tasks: tasks.clone(),
+            accounts: AccountDirectory::default(),
+            telemetry,
+            build: parts.build,
+            started_at: parts.started_at,
+            is_draining: AtomicBool::new(false),
+            refusals: Counter::default(),
+        });
+        let metrics = MetricSources {
+            job_services: Arc::new(Vec::new),
+            request_metrics: parts.request_metrics,
+            store: None,
+            cluster: None,
+            director: None,
+            router: Some(RouterMetricSource {
+                registry: Arc::clone(&state.registry),
+                telemetry: Arc::clone(&state.telemetry),
+                control: state.control.clone(),
+            }),
+            build: state.build.clone(),
+            started_at: state.started_at,
+        };
+        let routes = admin::routes(Arc::clone(&state), metrics);
+        Self { state, routes }
+    }
+
+    /// Lets the health check fail, so that load balancers send no more requests.
+    pub fn begin_drain(&self) {
+        self.state.is_draining.store(true, Ordering::Relaxed);
+    }
+}
+
+impl GatewayState {
+    fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
+    }
+}
+
+impl EdgeService for Gateway {
+    async fn call(&self, request: Request<Body>) -> Response<Body> {
+        match InferenceRoute::of(request.method(), request.uri()) {
+            Some(route) => {
+                let (parts, body) = request.into_parts();
+                if websocket::is_upgrade(&parts.method, &parts.headers) {
+                    return Box::pin(self.state.upgrade(route, parts, body)).await;
+                }
+                self.state.infer(route, parts, body).await
+            }
+            None => EdgeService::call(&self.routes, request).await,
+        }
+    }
+}

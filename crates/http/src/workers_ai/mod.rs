@@ -1,0 +1,87 @@
+//! The REST API of Cloudflare Workers AI for the models of this server.
+//!
+//! Parsing and rendering are pure functions on the types of `tidegate_core::inference`, so that other
+//! parts of the program can translate between this API and foreign backends.
+
+mod access;
+mod batch;
+mod catalog;
+pub(crate) mod error;
+pub(crate) mod parse;
+pub(crate) mod render;
+mod run;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{Method, Uri};
+use axum::middleware::from_fn;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get, post};
+use tidegate_core::store::Documents;
+use tidegate_service::ModelRegistry;
+
+use crate::openai;
+use error::WorkersAiError;
+
+/// The prefix of every path of this API.
+pub(crate) const ROOT: &str = "/client/v4/";
+
+/// The settings of this API.
+#[derive(Clone)]
+pub struct Config {
+    /// The largest request body, in bytes.
+    pub max_body: usize,
+    /// The longest time without progress while a request body is read.
+    pub body_timeout: Duration,
+    /// Stores batches; `None` if the server has no store that survives a restart.
+    pub documents: Option<Arc<dyn Documents>>,
+}
+
+struct AppState {
+    models: ModelRegistry,
+    config: Config,
+}
+
+/// The routes of this API.
+pub fn routes(models: ModelRegistry, config: Config) -> Router {
+    let openai_config = openai::Config {
+        max_body: config.max_body,
+        body_timeout: config.body_timeout,
+    };
+    let openai_state = Arc::new(openai::AppState {
+        models: models.clone(),
+        config: openai_config,
+    });
+    let openai_routes = Router::new()
+        .route(&at("v1/chat/completions"), post(openai::chat))
+        .route(&at("v1/completions"), post(openai::completions))
+        .route(&at("v1/embeddings"), post(openai::embeddings))
+        .method_not_allowed_fallback(openai::method_not_allowed)
+        .route_layer(from_fn(access::check_account_for_openai))
+        .with_state(openai_state);
+    let state = Arc::new(AppState { models, config });
+    Router::new()
+        .route(&at("run/{*model}"), post(run::run))
+        .route(&at("models/search"), get(catalog::search))
+        .route(&at("models/schema"), get(catalog::schema))
+        .route_layer(from_fn(access::check_account))
+        .route("/client/v4/{*rest}", any(no_such_path))
+        .method_not_allowed_fallback(no_such_method)
+        .with_state(state)
+        .merge(openai_routes)
+}
+
+fn at(path: &str) -> String {
+    format!("/client/v4/accounts/{{account}}/ai/{path}")
+}
+
+async fn no_such_path(uri: Uri) -> Response {
+    WorkersAiError::no_such_path(uri.path()).into_response()
+}
+
+async fn no_such_method(method: Method, uri: Uri) -> Response {
+    WorkersAiError::no_such_method(method.as_str(), uri.path()).into_response()
+}

@@ -1,0 +1,254 @@
+//! `POST …/ai/run/{model}`: runs a model and answers with its result.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, RawQuery, Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::Response;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use tidegate_core::inference::{InferenceAnswer, InferenceRequest};
+use tidegate_core::record::Api;
+use tidegate_core::text_generation::TextRequest;
+use tidegate_service::{ServedModel, Snapshot};
+
+use super::AppState;
+use super::batch;
+use super::error::WorkersAiError;
+use super::parse::{extra_inputs, parse_run_for};
+use super::render::{render_answer, stream_event};
+use crate::access::Identity;
+use crate::inference::{FirstEvents, InferenceError, InferenceModel, find_model, stream_body};
+use crate::shared::body_limit::{BodyLimit, is_json, read_body, read_json_body};
+use crate::shared::response::{event_stream, json};
+use crate::shared::warnings::with_warnings;
+
+/// `POST …/ai/run/{model}`. The name of the model may have slashes, as they are or escaped.
+pub(super) async fn run(
+    State(state): State<Arc<AppState>>,
+    Path((_, name)): Path<(String, String)>,
+    RawQuery(query): RawQuery,
+    caller: Identity,
+    request: Request,
+) -> Result<Response, WorkersAiError> {
+    let served =
+        find_model(&state.models, &name).ok_or_else(|| WorkersAiError::model_not_found(&name))?;
+    let (parts, body) = request.into_parts();
+    if is_flag_set(query.as_deref().unwrap_or_default(), "queueRequest") {
+        let body = state.json_body(&parts.headers, body).await?;
+        return batch::queue_or_poll(&state, &caller, &served, &name, &body).await;
+    }
+    if let Some(media_type) = binary_type(&parts.headers) {
+        let model = open(&served, &caller).await?;
+        let body = state.binary_body(body).await?;
+        return run_file(&model, &media_type, &body).await;
+    }
+    let body = state.json_body(&parts.headers, body).await?;
+    if is_untyped(&parts.headers) && !body.is_empty() && !is_object(&body) {
+        let model = open(&served, &caller).await?;
+        return run_file(&model, "application/octet-stream", &body).await;
+    }
+    if batch::is_poll(&body) {
+        return batch::queue_or_poll(&state, &caller, &served, &name, &body).await;
+    }
+    let model = open(&served, &caller).await?;
+    match parse_run_for(model.interface(), &body)? {
+        InferenceRequest::Text(request) => generate(&model, &request, &extra_inputs(&body)?).await,
+        InferenceRequest::Embeddings(request) => {
+            let embeddings = model.embed(&request).await?;
+            let answer = InferenceAnswer::Embeddings(embeddings);
+            Ok(json(StatusCode::OK, render_answer(&answer)))
+        }
+        InferenceRequest::Inputs(input) => run_inputs(&model, input).await,
+    }
+}
+
+pub(super) async fn open(
+    served: &ServedModel,
+    caller: &Identity,
+) -> Result<InferenceModel, WorkersAiError> {
+    Ok(InferenceModel::open(served.jobs(), &caller.account, Api::WorkersAi).await?)
+}
+
+impl AppState {
+    async fn json_body(&self, headers: &HeaderMap, body: Body) -> Result<Bytes, WorkersAiError> {
+        if is_untyped(headers) {
+            return self.binary_body(body).await;
+        }
+        Ok(read_json_body(headers, body, self.body_limit()).await?)
+    }
+
+    async fn binary_body(&self, body: Body) -> Result<Bytes, WorkersAiError> {
+        Ok(read_body(body, self.body_limit()).await?)
+    }
+
+    fn body_limit(&self) -> BodyLimit {
+        BodyLimit::of_flags(self.config.max_body, self.config.body_timeout)
+    }
+}
+
+async fn generate(
+    model: &InferenceModel,
+    request: &TextRequest,
+    extra: &Map<String, Value>,
+) -> Result<Response, WorkersAiError> {
+    let job = model.generate(request, extra).await?;
+    if request.stream {
+        let first = FirstEvents::wait(job).await?;
+        let warnings = first.job().warnings();
+        let body = stream_body(first, String::new(), stream_event);
+        return Ok(with_warnings(event_stream(body), &warnings));
+    }
+    let warnings = job.warnings();
+    let answer = InferenceAnswer::Text(job.whole().await?);
+    let response = json(StatusCode::OK, render_answer(&answer));
+    Ok(with_warnings(response, &warnings))
+}
+
+async fn run_inputs(
+    model: &InferenceModel,
+    input: Map<String, Value>,
+) -> Result<Response, WorkersAiError> {
+    let over = model.run(input).await?;
+    let output = output_value(&over);
+    let file = Some(&output)
+        .filter(|_| model.interface().returns_files())
+        .and_then(single_file);
+    let response = match file {
+        Some((media_type, content)) => file_response(&media_type, content),
+        None => json(
+            StatusCode::OK,
+            render_answer(&InferenceAnswer::Output(output)),
+        ),
+    };
+    Ok(with_warnings(response, &over.warnings))
+}
+
+/// The output of a job that has ended.
+pub(super) fn output_value(job: &Snapshot) -> Value {
+    let output = job.output.as_deref().unwrap_or(b"null");
+    serde_json::from_slice(output).unwrap_or_default()
+}
+
+/// A body that is a file becomes the input of a model that has exactly one input for files.
+async fn run_file(
+    model: &InferenceModel,
+    media_type: &str,
+    body: &[u8],
+) -> Result<Response, WorkersAiError> {
+    let Some(name) = model.interface().file_input() else {
+        return Err(WorkersAiError::invalid(
+            "the model has not exactly one input for a file; send its inputs as JSON with `content-type: application/json`",
+        ));
+    };
+    let uri = format!("data:{media_type};base64,{}", STANDARD.encode(body));
+    run_inputs(
+        model,
+        Map::from_iter([(name.to_owned(), Value::String(uri))]),
+    )
+    .await
+}
+
+/// The media type of a body that is not JSON; `None` for JSON and for a request without a type.
+fn binary_type(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(CONTENT_TYPE)?;
+    if is_json(value.as_bytes()) {
+        return None;
+    }
+    let essence = value.to_str().ok()?.split(';').next()?.trim();
+    // Web forms and plain text are mistakes, and JSON errors describe them.
+    let is_binary = ["image/", "audio/", "video/", "application/octet-stream"]
+        .iter()
+        .any(|prefix| essence.starts_with(prefix));
+    is_binary.then(|| essence.to_owned())
+}
+
+/// Whether the client has not chosen a type: curl sends the one of web forms then, also for JSON and files.
+fn is_untyped(headers: &HeaderMap) -> bool {
+    let essence = |value: &HeaderValue| {
+        let text = value.to_str().unwrap_or_default();
+        text.split(';').next().unwrap_or_default().trim().to_owned()
+    };
+    let value = headers.get(CONTENT_TYPE).map(essence);
+    value.as_deref() == Some("application/x-www-form-urlencoded")
+}
+
+/// Whether a body begins like a JSON object.
+fn is_object(body: &[u8]) -> bool {
+    body.trim_ascii_start().starts_with(b"{")
+}
+
+/// The only file of an output: its media type and content.
+fn single_file(output: &Value) -> Option<(String, Vec<u8>)> {
+    let uri = match output {
+        Value::String(uri) => uri,
+        Value::Array(list) => match list.as_slice() {
+            [Value::String(uri)] => uri,
+            _ => return None,
+        },
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => return None,
+    };
+    let (media_type, content) = uri.strip_prefix("data:")?.split_once(";base64,")?;
+    Some((media_type.to_owned(), STANDARD.decode(content).ok()?))
+}
+
+fn file_response(media_type: &str, content: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(content));
+    let octets = HeaderValue::from_static("application/octet-stream");
+    let media_type = HeaderValue::from_str(media_type).unwrap_or(octets);
+    response.headers_mut().insert(CONTENT_TYPE, media_type);
+    response
+}
+
+/// Whether a query has `name` or `name=true`.
+fn is_flag_set(query: &str, name: &str) -> bool {
+    url::form_urlencoded::parse(query.as_bytes())
+        .any(|(key, value)| key == name && matches!(value.as_ref(), "" | "true" | "1"))
+}
+
+impl From<InferenceError> for WorkersAiError {
+    fn from(error: InferenceError) -> Self {
+        match error {
+            InferenceError::Unsupported(error) => error.into(),
+            InferenceError::Refused(refusal) => refusal.into(),
+            InferenceError::Failed(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_single_file_is_decoded() {
+        let uri = "data:image/png;base64,AAE=";
+        for output in [json!(uri), json!([uri])] {
+            assert_eq!(
+                single_file(&output),
+                Some(("image/png".to_owned(), vec![0, 1]))
+            );
+        }
+        for other in [
+            json!([uri, uri]),
+            json!("https://x/y.png"),
+            json!(1),
+            json!([]),
+        ] {
+            assert_eq!(single_file(&other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn flags_are_read_from_the_query() {
+        assert!(is_flag_set("a=1&queueRequest=true", "queueRequest"));
+        assert!(!is_flag_set("queueRequest=false", "queueRequest"));
+        assert!(!is_flag_set("", "queueRequest"));
+    }
+}
