@@ -4,11 +4,13 @@ mod api;
 mod dead_letters;
 mod director;
 mod inspect;
+mod join;
 mod migrate;
 mod model;
 mod platform;
 mod predict;
 mod queue;
+mod router;
 mod serve;
 mod shared;
 mod token;
@@ -24,6 +26,7 @@ pub(crate) use dead_letters::{
 };
 pub(crate) use director::{DirectorArgs, HookArgs, JobKindArg, OnHookFailureArg, OnIsolatedArg};
 pub(crate) use inspect::{CancelArgs, ConnectArgs, LogsArgs, PsArgs, ReplayArgs, TrustArgs};
+pub(crate) use join::JoinArgs;
 pub(crate) use migrate::MigrateArgs;
 pub(crate) use model::{
     DoctorArgs, EnvironmentArgs, InitArgs, InstallArgs, ModeArg, ModelArgs, SchemaArgs, UploadArgs,
@@ -34,6 +37,7 @@ pub(crate) use platform::{
 };
 pub(crate) use predict::PredictArgs;
 pub(crate) use queue::{RedisArgs, UpkeepArgs};
+pub(crate) use router::{RouterArgs, RouterCommand};
 pub(crate) use serve::{ProgressMode, ServeArgs};
 pub(crate) use shared::{FileStoreArgs, ListenArgs, OnLostArg, WebhookArgs};
 pub(crate) use token::{NewTokenArgs, TokenArgs, TokenCommand};
@@ -55,6 +59,8 @@ mod heading {
     pub(super) const FILES: &str = "Files";
     pub(super) const PROCESS: &str = "Process";
     pub(super) const HOOKS: &str = "Hooks";
+    pub(super) const FLEET: &str = "Fleet";
+    pub(super) const JOIN: &str = "Router";
 }
 
 /// Where the help of a command refers to for the options that it does not list.
@@ -87,7 +93,7 @@ pub(crate) struct Cli {
     )]
     pub(crate) log_level: Option<String>,
     /// TOML file with settings: `keep_for = "1h"` is `--keep-for 1h`. The command line and the
-    /// environment take precedence
+    /// environment take precedence. For `router` it also describes the fleet
     #[arg(
         long,
         global = true,
@@ -141,6 +147,7 @@ pub(crate) enum Command {
     Serve(Box<ServeArgs>),
     Platform(Box<PlatformArgs>),
     Api(Box<ApiArgs>),
+    Router(Box<RouterArgs>),
     Endpoints(EndpointsArgs),
     Predict(Box<PredictArgs>),
     Worker(Box<WorkerArgs>),

@@ -18,11 +18,33 @@ use crate::cli::Cli;
 use crate::compat;
 use crate::usage_error::UsageError;
 
+/// The keys of the file of `tidegate router --config` that are settings of the command. All others describe
+/// the fleet.
+pub(crate) const ROUTER_SETTINGS: &[&str] = &[
+    "host",
+    "port",
+    "socket",
+    "tls_cert",
+    "tls_key",
+    "allow_anonymous",
+    "allow_host",
+    "allow_origin",
+    "max_connections",
+    "drain_grace",
+    "drain_timeout",
+    "log_format",
+    "log_level",
+    "data_dir",
+];
+
 /// Parses the command line, and the file that it names.
 pub(crate) fn read(arguments: &[OsString]) -> anyhow::Result<ArgMatches> {
     let mut matches = Cli::parser().try_get_matches_from(arguments)?;
     if let Some(path) = matches.get_one::<PathBuf>("config") {
-        let file = ConfigFile::read(path)?;
+        let file = match matches.subcommand_name() {
+            Some("router") => ConfigFile::read_settings(path, ROUTER_SETTINGS)?,
+            _ => ConfigFile::read(path)?,
+        };
         let command = file.as_defaults(Cli::parser(), &command_path(&matches));
         matches = command.try_get_matches_from(arguments)?;
     }
@@ -36,6 +58,8 @@ fn command_path(matches: &ArgMatches) -> Vec<String> {
     };
     matches.subcommand().map(nested).unwrap_or_default()
 }
+
+type ConfigEntries = BTreeMap<Spanned<String>, Spanned<Value>>;
 
 /// The validated entries of a file.
 #[derive(Debug)]
@@ -61,13 +85,29 @@ impl ConfigFile {
         Self::parse(&text).map_err(|error| error.into_usage_error(path, &text))
     }
 
+    /// Reads only these settings of a file that has other keys, too. A file that cannot be read or parsed
+    /// has none: the parser of the other keys reports that.
+    fn read_settings(path: &Path, settings: &[&str]) -> Result<Self, UsageError> {
+        let Ok(text) = std::fs::read_to_string(path) else {
+            return Ok(Self(Vec::new()));
+        };
+        let Ok(mut entries) = toml::from_str::<ConfigEntries>(&text) else {
+            return Ok(Self(Vec::new()));
+        };
+        entries.retain(|key, _| settings.contains(&key.get_ref().as_str()));
+        Self::from_entries(entries).map_err(|error| error.into_usage_error(path, &text))
+    }
+
     fn parse(text: &str) -> Result<Self, ConfigError> {
-        let entries: BTreeMap<Spanned<String>, Spanned<Value>> =
-            toml::from_str(text).map_err(|error| ConfigError {
-                span: error.span().unwrap_or_default(),
-                problem: error.message().to_owned(),
-                hint: "write lines like `queue = 5` or `keep_for = \"1h\"`".to_owned(),
-            })?;
+        let entries: ConfigEntries = toml::from_str(text).map_err(|error| ConfigError {
+            span: error.span().unwrap_or_default(),
+            problem: error.message().to_owned(),
+            hint: "write lines like `queue = 5` or `keep_for = \"1h\"`".to_owned(),
+        })?;
+        Self::from_entries(entries)
+    }
+
+    fn from_entries(entries: ConfigEntries) -> Result<Self, ConfigError> {
         let known = Cli::parser();
         entries
             .into_iter()

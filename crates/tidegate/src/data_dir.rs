@@ -35,7 +35,7 @@ impl FromStr for DataDir {
 }
 
 /// The folders for files in a data directory: of the store in it, and of databases elsewhere.
-const FILES: &str = "files";
+pub(crate) const FILES: &str = "files";
 const DATABASE_FILES: &str = "database-files";
 
 /// Opens the store in the data directory. If the default directory is not writable, jobs stay in memory.

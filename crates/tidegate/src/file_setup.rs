@@ -14,7 +14,8 @@ use crate::replicate_setup::persistent_secret;
 use crate::store_ports::DurableState;
 use crate::usage_error::UsageError;
 
-const FILE_SECRET: &str = "files-secret";
+/// The name of the secret that signs URLs and seals placeholders.
+pub(crate) const FILE_SECRET: &str = "files-secret";
 
 /// The file store and the URLs of its files.
 #[derive(Clone)]

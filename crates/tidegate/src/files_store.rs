@@ -101,18 +101,40 @@ pub(crate) async fn open(
             check_shared(location, documents, users).await
         }
         Some(FilesStoreUrl::Bucket { bucket, prefix }) => {
-            let client = tidegate_net::unguarded_client()
-                .context("failed to create the HTTP client for the bucket of --files-store")?;
             let root = format!("{prefix}/{}", subfolder(documents).await?);
             let spool = in_folder(own, users)
                 .context("failed to open the folder for files in the data directory")?
                 .spool;
             Ok(BlobLocation {
-                blobs: Arc::new(S3Blobs::connect(bucket, &root, client)?),
+                blobs: Arc::new(connect(bucket, &root)?),
                 spool,
             })
         }
     }
+}
+
+/// Checks that a location can be used, without leaving anything in it.
+pub(crate) async fn check(url: &FilesStoreUrl) -> anyhow::Result<()> {
+    match url {
+        FilesStoreUrl::Folder(folder) => {
+            FolderBlobs::open(folder.clone())
+                .context("failed to open the folder of --files-store")?;
+        }
+        FilesStoreUrl::Bucket { bucket, prefix } => {
+            // A list of all objects below a new prefix is short.
+            let root = format!("{prefix}/tidegate-{}", random_id());
+            let blobs = connect(bucket, &root)?;
+            let listed = blobs.names().await;
+            listed.context("failed to use the bucket of --files-store")?;
+        }
+    }
+    Ok(())
+}
+
+fn connect(bucket: &str, root: &str) -> anyhow::Result<S3Blobs> {
+    let client = tidegate_net::unguarded_client()
+        .context("failed to create the HTTP client for the bucket of --files-store")?;
+    Ok(S3Blobs::connect(bucket, root, client)?)
 }
 
 fn in_folder(folder: PathBuf, users: LocationUsers) -> anyhow::Result<BlobLocation> {

@@ -1,44 +1,79 @@
-//! Opens the port, and refuses public addresses without access control.
+//! Opens the port and the Unix socket, and refuses public addresses without access control.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::path::Path;
 
+use tidegate_core::chain;
 use tidegate_http::access::Tokens;
+use tidegate_http::edge::{EdgeListeners, UnixSocket, UnixSocketError};
 use tokio::net::TcpListener;
 
 use crate::cli::ListenArgs;
 use crate::usage_error::UsageError;
 
-/// Listens on the address of the command line.
+/// Listens on the address and the socket of the command line.
 pub(crate) async fn listen(
     args: &ListenArgs,
     tokens: Option<&Tokens>,
-) -> Result<TcpListener, UsageError> {
+) -> Result<EdgeListeners, UsageError> {
+    listen_with(args, AccessPolicy::of(args, tokens.is_some())).await
+}
+
+/// Listens on the address of the command line, if this policy allows it.
+pub(crate) async fn listen_with(
+    args: &ListenArgs,
+    policy: AccessPolicy,
+) -> Result<EdgeListeners, UsageError> {
     let ListenArgs { host, port, .. } = args;
-    let policy = match tokens {
-        Some(_) => AccessPolicy::Tokens,
-        None if args.allow_anonymous => AccessPolicy::AnonymousAllowed,
-        None => AccessPolicy::AnonymousByDefault,
-    };
     let addresses = addresses(host, *port, policy).await?;
-    TcpListener::bind(addresses.as_slice()).await.map_err(|error| {
+    let tcp = TcpListener::bind(addresses.as_slice()).await.map_err(|error| {
         let usage = UsageError::new(format!("cannot listen on {host}:{port}: {error}"));
         match error.kind() {
             ErrorKind::AddrInUse => usage.hint("another program uses this port; choose another with --port, or a free one with --port 0"),
             _ => usage.hint("check --host and --port"),
+        }
+    })?;
+    let unix = args.socket.as_deref().map(unix_socket).transpose()?;
+    Ok(EdgeListeners { tcp, unix })
+}
+
+fn unix_socket(path: &Path) -> Result<UnixSocket, UsageError> {
+    UnixSocket::bind(path).map_err(|error| {
+        let usage = UsageError::new(format!("cannot listen on --socket: {}", chain(&error)));
+        match error {
+            UnixSocketError::InUse(_) | UnixSocketError::NotASocket(_) => {
+                usage.hint("choose another path with --socket")
+            }
+            UnixSocketError::System { .. } => usage.hint(
+                "its folder must exist and be writable, and the path must be shorter than 108 bytes",
+            ),
         }
     })
 }
 
 /// Which clients the server accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AccessPolicy {
+pub(crate) enum AccessPolicy {
     /// Clients with a token.
     Tokens,
     /// All clients, because of --allow-anonymous.
     AnonymousAllowed,
     /// All clients, because no option says otherwise.
     AnonymousByDefault,
+}
+
+impl AccessPolicy {
+    /// The policy of a server with or without tokens.
+    pub(crate) fn of(args: &ListenArgs, has_tokens: bool) -> Self {
+        if has_tokens {
+            Self::Tokens
+        } else if args.allow_anonymous {
+            Self::AnonymousAllowed
+        } else {
+            Self::AnonymousByDefault
+        }
+    }
 }
 
 /// The addresses of a host. A public one needs tokens or --allow-anonymous.

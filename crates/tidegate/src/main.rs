@@ -17,12 +17,14 @@ mod edge_config;
 mod endpoint_setup;
 mod environments;
 mod exit;
+mod file_migration;
 mod file_setup;
 mod files_store;
 #[cfg(test)]
 mod fuzz;
 mod http_server;
 mod inputs;
+mod join;
 mod listen;
 mod model_factory;
 mod model_source;

@@ -17,12 +17,13 @@ use rustix::fs::MemfdFlags;
 /// The variable of `--postgres`, whose URL may contain a password.
 pub(crate) const POSTGRES: &str = "TIDEGATE_POSTGRES";
 /// The variables that hold secrets.
-pub(crate) const NAMES: [&str; 6] = [
+pub(crate) const NAMES: [&str; 7] = [
     "WEBHOOK_AUTH_TOKEN",
     "TIDEGATE_API_TOKENS",
     "TIDEGATE_API_TOKEN",
     "TIDEGATE_WEBHOOK_SECRET",
     "TIDEGATE_DIRECTOR_TOKEN",
+    "TIDEGATE_JOIN_KEY",
     POSTGRES,
 ];
 /// The variable with the descriptor of the memory file.

@@ -18,12 +18,11 @@ use tidegate_core::queue::{Queue, UpkeepHandler};
 use tidegate_core::store::StoreMetrics;
 use tidegate_http::access::{self, AllowedHost, AllowedOrigin, OriginPolicy, Tokens};
 use tidegate_http::admin::{self, JobServices};
-use tidegate_http::edge::EdgeConfig;
+use tidegate_http::edge::{EdgeConfig, EdgeListeners};
 use tidegate_http::metrics::{self, MetricSources};
 use tidegate_net::Url;
 use tidegate_queue::upkeep::{self, UpkeepConfig};
 use tidegate_service::{ClusterMonitor, ModelRegistry, Resumed, WebhookSecrets};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{ListenArgs, WebhookArgs};
@@ -83,11 +82,11 @@ impl Startup {
         if self.tokens.is_none() {
             self.edge.origin_policy = Some(origin_policy(args, public_url));
         }
-        let listener = listen(args, self.tokens.as_ref()).await?;
+        let listeners = listen(args, self.tokens.as_ref()).await?;
         let url = format!(
             "{}://{}",
             edge_config::scheme(&self.edge),
-            listener.local_addr()?
+            listeners.tcp.local_addr()?
         );
         Ok(ListeningServer {
             started_at: self.started_at,
@@ -96,7 +95,7 @@ impl Startup {
             webhook_secrets: self.webhook_secrets,
             edge: self.edge,
             reload,
-            listener,
+            listeners,
             url,
             allowed_origins: args.allowed_origins.clone(),
         })
@@ -104,7 +103,7 @@ impl Startup {
 }
 
 /// What a server without tokens accepts. A name that it listens on is one of its own.
-fn origin_policy(args: &ListenArgs, public_url: Option<&Url>) -> OriginPolicy {
+pub(crate) fn origin_policy(args: &ListenArgs, public_url: Option<&Url>) -> OriginPolicy {
     let listen_host = AllowedHost::parse(&args.host).ok();
     let hosts = args.allowed_hosts.iter().cloned().chain(listen_host);
     OriginPolicy::new(hosts.collect(), args.allowed_origins.clone(), public_url)
@@ -118,7 +117,7 @@ pub(crate) struct ListeningServer {
     pub(crate) webhook_secrets: WebhookSecrets,
     edge: EdgeConfig,
     reload: BoxFuture<()>,
-    listener: TcpListener,
+    listeners: EdgeListeners,
     /// The address that it listens on.
     pub(crate) url: String,
     allowed_origins: Vec<AllowedOrigin>,
@@ -147,6 +146,7 @@ impl ListeningServer {
             store: metrics.store,
             cluster: metrics.cluster,
             director: None,
+            router: None,
             build: build_info::BUILD,
             started_at: self.started_at,
         };
@@ -162,7 +162,7 @@ impl ListeningServer {
         let routes = access::allow_origins(routes, &self.allowed_origins);
         let queue_upkeep = upkeep::run(upkeep.queue, upkeep.handler, upkeep.config);
         RunningServer {
-            http: HttpServer::start(self.listener, routes, self.edge),
+            http: HttpServer::start(self.listeners, routes, self.edge),
             reload: self.reload,
             queue_upkeep: Box::pin(queue_upkeep),
             signals: self.signals,

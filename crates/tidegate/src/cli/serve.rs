@@ -9,7 +9,7 @@ use tidegate_core::rate_counter::Rate;
 use tidegate_net::Url;
 
 use super::{
-    EndpointArgs, FileStoreArgs, ListenArgs, ModelArgs, OnLostArg, RedisArgs, UpkeepArgs,
+    EndpointArgs, FileStoreArgs, JoinArgs, ListenArgs, ModelArgs, OnLostArg, RedisArgs, UpkeepArgs,
     UploadArgs, WebhookArgs, heading,
 };
 use crate::data_dir::DataDir;
@@ -146,6 +146,9 @@ pub(crate) struct ServeArgs {
     pub(crate) redis: RedisArgs,
     #[command(flatten)]
     pub(crate) upkeep: UpkeepArgs,
+
+    #[command(flatten)]
+    pub(crate) join: JoinArgs,
 
     #[command(flatten)]
     pub(crate) webhook: WebhookArgs,

@@ -27,6 +27,9 @@ pub(crate) struct ListenArgs {
     /// Port to listen on; 0 selects a free port
     #[arg(long, alias = "rp_api_port", short, env = "PORT", default_value = "5000", value_parser = units::port)]
     pub(crate) port: u16,
+    /// Listen on this Unix socket as well; its clients are never local administrators
+    #[arg(long, env = "TIDEGATE_SOCKET", value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
     /// Serve HTTPS with this certificate chain (PEM); requires --tls-key
     #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE")]
     pub(crate) tls_cert: Option<PathBuf>,

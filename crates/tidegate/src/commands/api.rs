@@ -11,7 +11,7 @@ use tidegate_core::queue::Queue;
 use tidegate_core::store::{Documents, Store};
 use tidegate_http::access::AllowedHost;
 use tidegate_http::replicate::{self, PredictionRenderer, RateLimits, RenderAborted};
-use tidegate_http::{cog, director, runpod};
+use tidegate_http::{cog, director, openai, runpod, workers_ai};
 use tidegate_net::{Client, Config as NetConfig, Url};
 use tidegate_runtime::Scratch;
 use tidegate_service::{
@@ -118,6 +118,7 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
             models: models.clone(),
             cluster: cluster.clone(),
             documents: backends.store.clone(),
+            max_deliveries: args.upkeep.max_deliveries,
         }),
         config: args.upkeep.config(),
     };
@@ -254,7 +255,24 @@ fn client_routes(
         Arc::new(handler_routes),
         CancellationToken::new(),
     );
-    Ok(routes.merge(replicate::routes(models.clone(), config)))
+    let inference = openai::routes(
+        models.clone(),
+        openai::Config {
+            max_body: args.max_body,
+            body_timeout: args.body_timeout,
+        },
+    )
+    .merge(workers_ai::routes(
+        models.clone(),
+        workers_ai::Config {
+            max_body: args.max_body,
+            body_timeout: args.body_timeout,
+            documents: Some(Arc::clone(&shared.backends.store) as Arc<dyn Documents>),
+        },
+    ));
+    Ok(routes
+        .merge(replicate::routes(models.clone(), config))
+        .merge(inference))
 }
 
 /// The job service that looks up the jobs of all models.

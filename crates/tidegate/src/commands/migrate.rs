@@ -1,4 +1,5 @@
-//! `tidegate migrate`: moves the jobs of a data folder to a PostgreSQL database.
+//! `tidegate migrate`: moves the jobs and files of a data folder to a PostgreSQL database and the storage of
+//! a cluster.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -6,13 +7,16 @@ use std::process::ExitCode;
 use anyhow::Context;
 use tidegate_core::chain;
 use tidegate_store::{
-    DataFolderMigration, DatabaseUse, MigrationError, PostgresOptions, PostgresUrl, SourceCounts,
-    StoreOpenError,
+    DataFolderMigration, DatabaseUse, FileTransfer, MigrationError, PostgresOptions, PostgresUrl,
+    SourceCounts, StoreOpenError,
 };
 
 use crate::cli::MigrateArgs;
+use crate::file_migration::{self, FileMigration};
 use crate::postgres_setup;
 use crate::usage_error::UsageError;
+
+const INTERRUPTED: &str = "the migration was interrupted; run the same command again to finish it";
 
 pub(crate) async fn migrate(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
     let url = postgres_setup::url(args.postgres.as_ref()).ok_or_else(|| {
@@ -24,29 +28,40 @@ pub(crate) async fn migrate(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
         .map_err(|error| UsageError::new(format!("--postgres is not valid: {error}")))?;
     let migration =
         DataFolderMigration::open(&args.data_dir).map_err(|error| open_error(&error))?;
-    let found = migration
-        .counts()
-        .await
-        .context("failed to read the data folder")?;
+    let found = migration.counts().await;
+    let mut found = found.context("failed to read the data folder")?;
+    if args.without_files {
+        found.files = 0;
+    }
     if args.dry_run {
         print(&format!("would move {}", describe(&found)));
         return Ok(ExitCode::SUCCESS);
     }
+    file_migration::check_target(args, found.files).await?;
     let options = PostgresOptions {
         database_use: DatabaseUse::Shared,
         ..PostgresOptions::default()
     };
     let store = postgres_setup::open(&url, &options).await?;
-    let report = migration
-        .run(&store, &parsed.to_string())
+    let name = parsed.to_string();
+    let begun = migration
+        .begin(&store, &name)
         .await
         .map_err(migration_error)?;
-    print(&format!("moved {} to {parsed}", describe(&report.found)));
+    let files = if found.files == 0 {
+        None
+    } else {
+        let opened = FileMigration::open(args, &migration, &store).await;
+        Some(opened.context(INTERRUPTED)?)
+    };
+    let files = files.as_ref().map(|files| files as &dyn FileTransfer);
+    let report = begun.run(files).await.map_err(migration_error)?;
+    print(&format!("moved {} to {parsed}", describe(&found)));
     if report.unreadable > 0 {
         let mut err = std::io::stderr().lock();
         writeln!(
             err,
-            "{} rows cannot be read and are only in the data folder; the log names them",
+            "{} rows or files cannot be read and are only in the data folder; the log names them",
             report.unreadable
         )
         .ok();
@@ -67,9 +82,10 @@ fn describe(counts: &SourceCounts) -> String {
         messages,
         pending_messages,
         documents,
+        files,
     } = counts;
     format!(
-        "{jobs} jobs ({open_jobs} not ended), {messages} webhook messages ({pending_messages} pending), {documents} documents"
+        "{jobs} jobs ({open_jobs} not ended), {messages} webhook messages ({pending_messages} pending), {documents} documents, {files} files"
     )
 }
 
@@ -96,7 +112,8 @@ fn migration_error(error: MigrationError) -> anyhow::Error {
         MigrationError::InUse => {
             usage("cannot migrate: the database is not empty, a server has used it already")
         }
-        error @ (MigrationError::Mark(_) | MigrationError::Store(_)) => anyhow::Error::from(error)
-            .context("the migration was interrupted; run the same command again to finish it"),
+        error @ (MigrationError::Mark(_) | MigrationError::Store(_)) => {
+            anyhow::Error::from(error).context(INTERRUPTED)
+        }
     }
 }

@@ -17,6 +17,7 @@ mod migrate;
 mod platform;
 mod predict;
 mod ps;
+mod router;
 mod schema;
 mod serve;
 mod table;
@@ -38,7 +39,9 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let env = CogEnv::read();
     let default = match cli.command {
         Command::Serve(_) => server_log_filter().unwrap_or("info"),
-        Command::Platform(_) | Command::Api(_) | Command::Director(_) => "info",
+        Command::Platform(_) | Command::Api(_) | Command::Director(_) | Command::Router(_) => {
+            "info"
+        }
         Command::Worker(_) => RunpodEnv::read()?.log_filter.unwrap_or("info"),
         Command::Predict(_)
         | Command::Endpoints(_)
@@ -61,6 +64,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => on_runtime(serve::serve(&args, &env, format)),
         Command::Api(args) => on_runtime(api::api(&args, &env)),
         Command::Platform(args) => on_runtime(platform::platform(&args, &env)),
+        Command::Router(args) => on_runtime(router::router(&args, cli.config.as_deref())),
         Command::Endpoints(args) => on_runtime(endpoints::endpoints(&args)),
         Command::Predict(args) => on_runtime(predict::predict(&args, &env)),
         Command::Worker(args) => on_runtime(worker::worker(&args, &env, &RunpodEnv::read()?)),

@@ -1,6 +1,5 @@
 //! `tidegate predict`: runs one prediction.
 
-mod event_stream;
 mod live_output;
 mod on_server;
 

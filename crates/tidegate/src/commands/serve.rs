@@ -10,7 +10,7 @@ use axum::Router;
 use rustix::process::DumpableBehavior;
 use tidegate_http::cog;
 use tidegate_http::replicate::{self, CrossApiRenderer};
-use tidegate_http::runpod;
+use tidegate_http::{openai, runpod, workers_ai};
 use tidegate_queue::MemoryQueue;
 use tidegate_runtime::{LoadLimit, ResourceLimits};
 use tidegate_service::{
@@ -27,6 +27,7 @@ use crate::compat::CogEnv;
 use crate::endpoint_setup::EndpointSetup;
 use crate::environments::{EnvironmentStore, InstallProgress};
 use crate::files_store::{self, FilesStoreUrl};
+use crate::join::{LoadsOnDemand, RouterMembership};
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
 use crate::model_source::ModelSource;
 use crate::models::{LoadPolicy, ModelLoader, ModelWatcher, ServeTarget};
@@ -80,6 +81,7 @@ pub(crate) async fn serve(
         tracing::info!(endpoints = endpoints.names(), "serving endpoints");
     }
 
+    let membership = router_membership(args, &server, &served)?;
     let shutdown_requested = CancellationToken::new();
     let (models, loader, store) = (served.models.clone(), served.loader.clone(), &served.store);
     let background = Box::pin(async {
@@ -87,6 +89,7 @@ pub(crate) async fn serve(
             file_upkeep(served.replicate.file_store(), store.clone()),
             ModelWatcher::new(reload_requested, args.watch).run(&loader),
             Heartbeat::run(heartbeat),
+            RouterMembership::run(membership.as_ref()),
             stop_when_replaced(postgres, &shutdown_requested),
         );
     });
@@ -107,10 +110,26 @@ pub(crate) async fn serve(
     let cause = server.until_shutdown(background, &shutdown_requested).await;
     let forced = server
         .drain(async |http| {
+            http.while_running(RouterMembership::leave(membership.as_ref()))
+                .await;
             shutdown::drain(&models, endpoints.as_ref(), args.drain_timeout, http).await
         })
         .await;
     Ok(forced.unwrap_or_else(|| ExitCode::from(cause.exit_code())))
+}
+
+/// The routers that the server joins.
+fn router_membership(
+    args: &ServeArgs,
+    server: &ListeningServer,
+    served: &ServedModels,
+) -> Result<Option<RouterMembership>, UsageError> {
+    let loads_on_demand = match load_policy(args) {
+        LoadPolicy::OnDemand { .. } => LoadsOnDemand::Yes,
+        LoadPolicy::Eager => LoadsOnDemand::No,
+    };
+    let own_url = server.base_url(args.public_url.as_ref());
+    RouterMembership::new(&args.join, own_url, served.models.clone(), loads_on_demand)
 }
 
 /// The models of the server, and what they share.
@@ -376,7 +395,7 @@ fn resource_limits(args: &ServeArgs, replicate: &ReplicateSetup) -> ResourceLimi
     }
 }
 
-/// The routes of Cog's and Replicate's API and, for handlers, of Runpod's local API.
+/// The routes of the APIs of Cog, Replicate, OpenAI and Workers AI and, for handlers, of Runpod's local API.
 async fn routes(
     args: &ServeArgs,
     env: &CogEnv,
@@ -389,7 +408,19 @@ async fn routes(
         .replicate
         .config(args, &server.url, server.webhook_secrets.clone())?;
     let cog = cog_config(args, env, replicate.cross_api());
-    let replicate_routes = replicate::routes(models.clone(), replicate);
+    let replicate_routes = replicate::routes(models.clone(), replicate)
+        .merge(openai::routes(models.clone(), openai_config(args)))
+        .merge(workers_ai::routes(
+            models.clone(),
+            workers_ai::Config {
+                max_body: args.max_body,
+                body_timeout: args.body_timeout,
+                documents: served
+                    .store
+                    .as_ref()
+                    .map(|store| Arc::clone(&store.documents)),
+            },
+        ));
     let config = handler_config(args, env);
     let handler_routes = move |model| runpod::local::routes(model, config.clone());
     let (Some(_), Some(model)) = (&served.single, models.all().pop()) else {
@@ -428,6 +459,13 @@ fn cog_config(args: &ServeArgs, env: &CogEnv, cross_api: CrossApiRenderer) -> co
         build: build_info::BUILD,
         ready_file: env.ready_file.clone(),
         cross_api,
+    }
+}
+
+fn openai_config(args: &ServeArgs) -> openai::Config {
+    openai::Config {
+        max_body: args.max_body,
+        body_timeout: args.body_timeout,
     }
 }
 

@@ -67,6 +67,7 @@ impl HealthServer {
                     Arc::new(move || director.state())
                 },
             }),
+            router: None,
             build: build_info::BUILD,
             started_at,
         };

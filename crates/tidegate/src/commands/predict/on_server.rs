@@ -4,9 +4,9 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use tidegate_net::{SseEvent, SseParser};
 
 use super::PredictionResult;
-use super::event_stream::{EventStream, ServerEvent};
 use super::live_output::LiveOutput;
 use crate::cli::PredictArgs;
 use crate::inputs;
@@ -17,6 +17,8 @@ use crate::server_connection::ServerConnection;
 const REMEDY: &str = "start one with `tidegate serve DIR`, or correct the URL";
 /// The status of a refused stream: the model does not stream.
 const NOT_STREAMING: u16 = 406;
+/// The largest event: the last one contains the whole output, also files.
+const MAX_EVENT_SIZE: usize = 1024 * 1024 * 1024;
 
 pub(super) async fn predict(
     args: &PredictArgs,
@@ -143,34 +145,41 @@ impl Prediction<'_> {
             self.check(response.status(), &body)?;
         }
         self.live.start_streaming();
-        let mut events = EventStream::default();
+        let mut events = SseParser::new(MAX_EVENT_SIZE);
         while let Some(chunk) = response
             .chunk()
             .await
             .with_context(|| format!("the connection to {base} was lost"))?
         {
-            for event in events.push(&chunk) {
-                if let Some(end) = self.show(event)? {
-                    return Ok(Some(end));
+            let mut shown = Ok(None);
+            events.push(&chunk, |event| {
+                if matches!(shown, Ok(None)) {
+                    shown = self.show(event);
                 }
+            })?;
+            if let Some(end) = shown? {
+                return Ok(Some(end));
             }
         }
         bail!("the connection to {base} ended before the prediction")
     }
 
     /// Shows an event. Returns the prediction, if the event is its end.
-    fn show(&self, event: ServerEvent) -> anyhow::Result<Option<Bytes>> {
-        let part = |event: &ServerEvent| {
-            serde_json::from_str::<EventPart>(&event.data)
+    fn show(&self, event: SseEvent<'_>) -> anyhow::Result<Option<Bytes>> {
+        let part = || {
+            serde_json::from_slice::<EventPart>(event.data)
                 .ok()
                 .and_then(|part| part.text.as_str().map(str::to_owned))
                 .unwrap_or_default()
         };
-        match event.name.as_str() {
-            "output" => self.live.text(&part(&event)),
-            "log" => self.live.log(&part(&event)),
-            "completed" => return Ok(Some(event.data.into())),
-            "error" => bail!("{} ended the stream: {}", self.server.base(), event.data),
+        match event.name {
+            b"output" => self.live.text(&part()),
+            b"log" => self.live.log(&part()),
+            b"completed" => return Ok(Some(Bytes::copy_from_slice(event.data))),
+            b"error" => {
+                let data = String::from_utf8_lossy(event.data);
+                bail!("{} ended the stream: {data}", self.server.base())
+            }
             _ => {}
         }
         Ok(None)
