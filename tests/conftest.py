@@ -25,7 +25,7 @@ from server_process import Server
 #: `CONFORMANCE_ONLY=cog` runs the conformance tests on the real Cog only, without our binary.
 ONLY = os.environ.get("CONFORMANCE_ONLY", "")
 if ONLY == "cog":
-    collect_ignore = ["product", "faults", "replicate", "runpod"]
+    collect_ignore = ["product", "faults", "replicate", "runpod", "openai", "workers_ai"]
 
 #: tidegate+cog: our server, with the real `cog` package in the model's Python instead of our shim.
 KINDS = [kind for kind in ("cog", "tidegate", "tidegate+cog") if ONLY in ("", kind.partition("+")[0])]

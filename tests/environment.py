@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "tests" / "models"
+
+#: The ports of servers, below the range of outgoing connections, and the file with the last one.
+PORTS = range(11000, 32000)
+PORT_COUNTER = Path(tempfile.gettempdir()) / f"tidegate-test-port-{os.getuid()}"
 
 #: Variables of the developer's shell that would change what a server does.
 _FOREIGN_ENV_PREFIXES = ("COG_", "TIDEGATE_", "OTEL_", "RUNPOD_")
@@ -74,9 +80,30 @@ def tidegate_env(python: Path | None = None, **extra: str | None) -> dict[str, s
 
 
 def free_port() -> int:
+    """A port that no other test gets, and that the kernel gives to no outgoing connection.
+
+    A server that is started with it may bind it later; a port of the ephemeral range could be in use by then.
+    """
+    with PORT_COUNTER.open("a+") as counter:
+        fcntl.flock(counter, fcntl.LOCK_EX)
+        counter.seek(0)
+        last = int(counter.read() or PORTS.start)
+        for offset in range(1, len(PORTS)):
+            port = PORTS[(last - PORTS.start + offset) % len(PORTS)]
+            if _can_bind(port):
+                counter.truncate(0)
+                counter.write(str(port))
+                return port
+    raise RuntimeError(f"no free port in {PORTS}")
+
+
+def _can_bind(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def copy_model(model: str | Path, scratch: Path) -> Path:

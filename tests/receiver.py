@@ -57,7 +57,7 @@ class Receiver:
             def _handle(self) -> None:
                 receiver._answer(self)
 
-            do_GET = do_POST = do_PUT = do_HEAD = _handle
+            do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _handle
 
             def log_message(self, *_: object) -> None:
                 pass

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,8 +32,8 @@ class Receiver:
         self._socket: socket.socket | None = None
         self._open: set[asyncio.Task[Any]] = set()
         self.port = 0
-        #: The number of requests without a response.
-        self.hanging = 0
+        #: When the last request without a response arrived.
+        self.hung_at = float("-inf")
 
     async def start(self) -> None:
         """Listen on a free port."""
@@ -96,11 +97,8 @@ class Receiver:
         kept = {name: value for name, value in headers.items() if name.startswith("webhook-")}
         self._log.write("hook", h=number, n=nonce, mode=mode, headers=kept, body=seen)
         if mode in ("hang", "refuse"):
-            self.hanging += 1
-            try:
-                await asyncio.sleep(60)
-            finally:
-                self.hanging -= 1
+            self.hung_at = time.monotonic()
+            await asyncio.sleep(60)
             return False
         if mode == "slow":
             await asyncio.sleep(_SLOW_DELAY)

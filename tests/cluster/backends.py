@@ -7,13 +7,38 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 
 from environment import free_port
+from typing_extensions import Self
 from waiting import START_TIMEOUT, wait_until
 
 
-class Redis:
+class Backend(ABC):
+    """A server process that runs until the end of a `with` block."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End the process."""
+
+    def _wait_until(self, is_up: Callable[[], bool], what: str) -> None:
+        """Wait for the start; end the process if it fails."""
+        try:
+            wait_until(is_up, what, START_TIMEOUT)
+        except BaseException:
+            self.stop()
+            raise
+
+
+class Redis(Backend):
     """A redis-server on a port of its own. It keeps nothing on disk."""
 
     def __init__(self, folder: Path) -> None:
@@ -33,11 +58,17 @@ class Redis:
         self._process = subprocess.Popen(
             [*command, "--dir", str(self._folder)], stdout=log, stderr=log, stdin=subprocess.DEVNULL
         )
-        wait_until(lambda: self.call("PING") == "PONG", "redis-server", START_TIMEOUT)
+        self._wait_until(lambda: self.call("PING") == "PONG", "redis-server")
 
     def call(self, *arguments: str) -> str:
         command = ["redis-cli", "-p", str(self.port), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    def suspend(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def restart_empty(self) -> None:
         self.stop()
@@ -48,7 +79,7 @@ class Redis:
         self._process.wait()
 
 
-class Postgres:
+class Postgres(Backend):
     """A PostgreSQL server on a port of its own."""
 
     def __init__(self) -> None:
@@ -74,7 +105,7 @@ class Postgres:
         self._process = subprocess.Popen(
             [*self._user, *command], cwd="/", stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        wait_until(lambda: self._sql("postgres", "SELECT 1") == "1", "PostgreSQL", START_TIMEOUT)
+        self._wait_until(lambda: self._sql("postgres", "SELECT 1") == "1", "PostgreSQL")
 
     def create_database(self, name: str) -> str:
         self._sql("postgres", f'CREATE DATABASE "{name}"')

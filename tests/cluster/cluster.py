@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import requests
-from backends import Redis
+from backends import Postgres, Redis
 from environment import ROOT, copy_model, free_port, tidegate_bin, tidegate_env
 from load_balancer import LoadBalancer
 from server_process import Server
@@ -105,6 +108,11 @@ class Cluster:
         except AssertionError:
             raise AssertionError(self.logs()) from None
 
+    def sql(self, statement: str) -> str:
+        """Run a statement in the database; returns its only value."""
+        command = ["psql", "-XAt", "-d", self.postgres_url, "-c", statement]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     def logs(self) -> str:
         logs = [(api.port, api.log()) for api in self.apis]
         logs += [(director.name, director.log()) for director in self.directors]
@@ -123,6 +131,17 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+@contextmanager
+def new_cluster_with(postgres: Postgres, scratch: Path) -> Iterator[Cluster]:
+    """A cluster without processes, with a Redis server and a database of its own."""
+    with Redis(scratch / "redis") as redis:
+        cluster = Cluster(redis, postgres.create_database(f"test-{uuid.uuid4().hex}"), scratch)
+        try:
+            yield cluster
+        finally:
+            cluster.stop()
 
 
 def _start(command: list[str], folder: Path, env: dict[str, str]) -> tuple[subprocess.Popen[bytes], Path]:

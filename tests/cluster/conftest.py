@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,45 +12,35 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "replicate"))
 
-from backends import Postgres, Redis
+from backends import Postgres
 from clients import ServedModel
-from cluster import Cluster
+from cluster import Cluster, new_cluster_with
 from server_process import Server
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    postgres = Postgres()
-    yield postgres
-    postgres.stop()
+    with Postgres() as postgres:
+        yield postgres
 
 
 @pytest.fixture
 def new_cluster(postgres: Postgres, tmp_path: Path) -> Iterator[Cluster]:
     """A cluster without processes, for this test only."""
-    redis = Redis(tmp_path / "redis")
-    cluster = Cluster(redis, postgres.create_database(f"test-{uuid.uuid4().hex}"), tmp_path)
-    yield cluster
-    cluster.stop()
-    redis.stop()
+    with new_cluster_with(postgres, tmp_path) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
 def cluster(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two API processes and two directors of the model `echo`, shared by the tests of a file."""
-    scratch = tmp_path_factory.mktemp("cluster")
-    redis = Redis(scratch / "redis")
-    cluster = Cluster(redis, postgres.create_database(f"test-{uuid.uuid4().hex}"), scratch)
-    try:
+    with new_cluster_with(postgres, tmp_path_factory.mktemp("cluster")) as cluster:
         for _ in range(2):
             cluster.start_api()
         for _ in range(2):
             cluster.start_director("echo")
         cluster.wait_for_model("local/echo")
         yield cluster
-    finally:
-        cluster.stop()
-        redis.stop()
 
 
 #: Flags that belong to the directors; each has a value.
@@ -64,8 +53,6 @@ def serve_model(postgres: Postgres, tmp_path: Path) -> Iterator[Callable[..., Se
 
     All models of one test share the stores.
     """
-    redis = Redis(tmp_path / "redis")
-    database = postgres.create_database(f"test-{uuid.uuid4().hex}")
     clusters: list[Cluster] = []
 
     def start(
@@ -74,7 +61,7 @@ def serve_model(postgres: Postgres, tmp_path: Path) -> Iterator[Callable[..., Se
         for_directors, for_apis = _split(flags)
         env = {name: value for name, value in (env or {}).items() if name != "TIDEGATE_DATA_DIR"}
         valid_token = env.get("TIDEGATE_API_TOKENS", "none").partition(":")[0]
-        cluster = Cluster(redis, database, tmp_path / f"cluster{len(clusters)}")
+        cluster = Cluster(stores.redis, stores.postgres_url, tmp_path / f"cluster{len(clusters)}")
         clusters.append(cluster)
         balancer = cluster.balance()
         apis = [
@@ -88,10 +75,12 @@ def serve_model(postgres: Postgres, tmp_path: Path) -> Iterator[Callable[..., Se
         server = Server("tidegate", model, balancer.port, first.process, first.log_path, first.directory)
         return ServedModel(server, model, token)
 
-    yield start
-    for cluster in clusters:
-        cluster.stop()
-    redis.stop()
+    with new_cluster_with(postgres, tmp_path) as stores:
+        try:
+            yield start
+        finally:
+            for cluster in clusters:
+                cluster.stop()
 
 
 def _split(flags: tuple[str, ...]) -> tuple[list[str], list[str]]:

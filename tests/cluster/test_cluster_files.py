@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -17,10 +16,11 @@ import httpx
 import pytest
 import replicate
 import requests
-from backends import Postgres, Redis
-from cluster import FAST, Cluster
+from backends import Postgres
+from cluster import FAST, Cluster, new_cluster_with
 from environment import free_port, tidegate_bin, tidegate_env
 from replicate.helpers import FileOutput
+from s3_bucket import BUCKET, moto_bucket
 from server_process import Server
 from waiting import wait_until
 
@@ -82,20 +82,14 @@ def ended(api: Server, id: str) -> dict:
 def files_cluster(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two API processes with one folder for files, and two directors of the model `files_out`."""
     scratch = tmp_path_factory.mktemp("cluster")
-    redis = Redis(scratch / "redis")
-    database = postgres.create_database(f"test-{uuid.uuid4().hex}")
-    cluster = Cluster(redis, database, scratch)
     flags = ("--data-dir", str(scratch / "shared"), "--public-url", PUBLIC, "--max-file", "1MiB")
-    try:
+    with new_cluster_with(postgres, scratch) as cluster:
         for _ in range(2):
             cluster.start_api(*flags, env=TOKENS)
         for _ in range(2):
             cluster.start_director("files_out")
         cluster.wait_for_model("local/files_out", "secret-a")
         yield cluster
-    finally:
-        cluster.stop()
-        redis.stop()
 
 
 def contents(cluster: Cluster) -> list[Path]:
@@ -212,6 +206,40 @@ def test_cogs_api_sends_and_gets_files_as_data(files_cluster: Cluster):
         timeout=20,
     )
     assert reply.json()["output"] == "data:text/plain;base64,aGk=", reply.text
+
+
+def test_files_are_in_a_bucket(new_cluster: Cluster, tmp_path: Path):
+    with moto_bucket(tmp_path) as bucket:
+        for number in range(2):
+            # Each process has a folder of its own for files that are not complete.
+            spool = new_cluster.scratch / f"spool{number}"
+            flags = ("--data-dir", str(spool), "--files-store", f"s3://{BUCKET}/some/where")
+            new_cluster.start_api(*flags, env=TOKENS | bucket.env)
+        new_cluster.start_director("files_out")
+        new_cluster.wait_for_model("local/files_out", "secret-a")
+        first, second = new_cluster.apis
+        content = b"x" * 100_000
+        made = upload(first, content)
+        assert requests.get(on(second, made["urls"]["download"]), timeout=20).content == content
+        part = requests.get(on(second, made["urls"]["download"]), headers={"Range": "bytes=5-6"}, timeout=20)
+        assert (part.status_code, part.content) == (206, b"xx")
+        prediction = create(second, input={"path": on(second, made["urls"]["get"]), "name": "copy.txt"})
+        output = ended(first, prediction["id"])["output"]
+        assert urlsplit(output).path.endswith("/copy.txt"), output
+        for api in new_cluster.apis:
+            assert requests.get(on(api, output), timeout=20).content == content
+        many = ended(second, create(first, input={"kind": "many"})["id"])["output"]
+        assert [requests.get(on(first, url), timeout=20).text for url in many] == ["a", "b", "c"]
+        # The input and its copy are one object.
+        assert len(bucket.keys) == 4 and all(key.startswith("some/where/tidegate-") for key in bucket.keys)
+        assert content in [bucket.read(key) for key in bucket.keys]
+        spooled = [path for path in new_cluster.scratch.glob("spool*/**/*") if path.is_file()]
+        assert spooled == [], "complete files are in the bucket only"
+        file = f"{second.url}/v1/files/{made['id']}"
+        assert requests.delete(file, headers=ANN, timeout=20).status_code == 204
+        assert requests.get(on(first, made["urls"]["download"]), timeout=20).status_code == 404
+        assert requests.get(on(first, output), timeout=20).content == content
+        assert bucket.env["AWS_SECRET_ACCESS_KEY"] not in new_cluster.logs()
 
 
 def test_nothing_of_an_interrupted_upload_is_visible(new_cluster: Cluster):

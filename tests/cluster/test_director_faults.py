@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import requests
-from backends import Postgres
+from backends import Postgres, Redis
 from cluster import TOKEN, Cluster
 from requests_of_clients import create, ended, wait_for_start
 from server_process import Server
@@ -164,6 +164,42 @@ def test_a_job_that_a_draining_director_gave_back_may_lose_one_more_director(
     result = ended(new_cluster, api, prediction)
     assert (result["status"], result["output"]) == ("succeeded", "third"), new_cluster.logs()
     assert attempts() == "3 1 succeeded"
+
+
+def hand_out(redis: Redis) -> None:
+    """Take all messages as a director that dies before it leases their jobs."""
+    for stream in redis.call("KEYS", "input:*").split():
+        redis.call("XREADGROUP", "GROUP", "director", "lost", "COUNT", "10", "STREAMS", stream, ">")
+        pending = redis.call("XPENDING", stream, "director", "-", "+", "10").split()
+        for id in pending[::4]:
+            redis.call("XCLAIM", stream, "director", "lost", "0", id)
+
+
+def test_a_released_job_that_kills_its_directors_before_its_lease_is_failed(
+    new_cluster: Cluster, tmp_path: Path
+):
+    sweep = {"TIDEGATE_SWEEP_INTERVAL": "100ms", "TIDEGATE_SWEEP_IDLE": "200ms"}
+    api = new_cluster.start_api(env=sweep)
+    drained = new_cluster.start_director("echo", "--drain-timeout", "0s")
+    new_cluster.wait_for_model("local/echo")
+    prediction = create(api, gate=str(tmp_path / "gate"))["id"]
+    wait_for_start(api, prediction)
+    # It gives the lease back, which is not a start.
+    drained.process.terminate()
+    drained.process.wait(30)
+    redis = new_cluster.redis
+
+    def handled() -> bool:
+        streams = redis.call("KEYS", "input:*").split()
+        return not any("lost" in redis.call("XPENDING", stream, "director") for stream in streams)
+
+    # Three hand-outs without a lease, and the one with a lease. A message may be queued a second time.
+    for _ in range(12):
+        hand_out(redis)
+        wait_until(handled, "the sweep", 20)
+    found = requests.get(f"{api.url}/v1/predictions/{prediction}", timeout=20).json()
+    assert found["status"] == "failed", new_cluster.logs()
+    assert "took the job several times" in found["error"], found["error"]
 
 
 def test_a_deployment_is_in_use_on_every_api_process(new_cluster: Cluster, tmp_path: Path):

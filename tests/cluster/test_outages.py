@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import requests
-from backends import Postgres, Redis
-from cluster import Cluster
+from backends import Postgres
+from cluster import Cluster, new_cluster_with
 from requests_of_clients import create, ended, get, wait_for_start
 from waiting import wait_until
 
@@ -18,19 +17,15 @@ from waiting import wait_until
 @pytest.fixture
 def own_postgres() -> Iterator[Postgres]:
     """A server that the test can stop."""
-    postgres = Postgres()
-    yield postgres
-    postgres.stop()
+    with Postgres() as postgres:
+        yield postgres
 
 
 @pytest.fixture
 def mortal_cluster(own_postgres: Postgres, tmp_path: Path) -> Iterator[Cluster]:
     """A cluster without processes, with servers that the test can stop."""
-    redis = Redis(tmp_path / "redis")
-    cluster = Cluster(redis, own_postgres.create_database(f"test-{uuid.uuid4().hex}"), tmp_path)
-    yield cluster
-    cluster.stop()
-    redis.stop()
+    with new_cluster_with(own_postgres, tmp_path) as cluster:
+        yield cluster
 
 
 def test_an_outage_of_postgresql_refuses_requests_and_loses_nothing(

@@ -71,6 +71,5 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    postgres = Postgres()
-    yield postgres
-    postgres.stop()
+    with Postgres() as postgres:
+        yield postgres

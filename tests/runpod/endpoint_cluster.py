@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +15,8 @@ from waiting import wait_until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 
-from backends import Postgres, Redis
-from cluster import Cluster
+from backends import Postgres
+from cluster import Cluster, new_cluster_with
 
 
 class Replica(EndpointClient):
@@ -40,15 +39,14 @@ class EndpointCluster(EndpointClient):
 
     def __init__(
         self,
-        postgres: Postgres,
+        cluster: Cluster,
         folder: Path,
         *flags: str,
         env: dict[str, str] | None = None,
         token: str = "none",
     ) -> None:
-        self.redis = Redis(folder / "redis")
-        database = postgres.create_database(f"endpoints-{uuid.uuid4().hex}")
-        self.cluster = Cluster(self.redis, database, folder)
+        self.cluster = cluster
+        self.redis = cluster.redis
         self.replicas: list[Replica] = []
         self._turns: Iterator[int] = itertools.count()
         super().__init__("", folder, token)
@@ -89,16 +87,15 @@ class EndpointCluster(EndpointClient):
         super().close()
         for replica in self.replicas:
             replica.close()
-        self.cluster.stop()
-        self.redis.stop()
 
 
 @contextmanager
 def running_cluster(
     postgres: Postgres, folder: Path, *flags: str, **options: Any
 ) -> Iterator[EndpointCluster]:
-    cluster = EndpointCluster(postgres, folder, *flags, **options)
-    try:
-        yield cluster
-    finally:
-        cluster.close()
+    with new_cluster_with(postgres, folder) as stores:
+        cluster = EndpointCluster(stores, folder, *flags, **options)
+        try:
+            yield cluster
+        finally:
+            cluster.close()

@@ -15,6 +15,7 @@ WITHOUT_FLAG = {
     "TIDEGATE_API_TOKEN",
     "TIDEGATE_API_TOKENS",
     "TIDEGATE_DIRECTOR_TOKEN",
+    "TIDEGATE_JOIN_KEY",
     "TIDEGATE_WEBHOOK_SECRET",
 }
 GROUPS = [
@@ -25,6 +26,7 @@ GROUPS = [
     "Queue and limits",
     "Storage",
     "Queue in Redis",
+    "Router",
     "Webhooks",
     "Files",
     "Process",

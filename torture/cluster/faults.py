@@ -36,8 +36,8 @@ STORE_PAUSES = 3
 STRANDED = (4.5, 3.5, 1.0)
 #: The longest time until a job of a director that is cut off runs on another one.
 RERUN_LIMIT = 15.0
-#: So many webhooks are without a response when the API processes are killed; how long to wait for them.
-SENDING, SENDING_LIMIT = 3, 4.0
+#: How long to wait for a webhook before the API processes are killed.
+SENDING_LIMIT = 4.0
 #: Pauses before a killed process is started again.
 PAUSES = (0.0, 0.0, 0.5, 5.0)
 
@@ -112,16 +112,19 @@ class ClusterFaults:
             await asyncio.gather(*(self._kill_blocked(node, seconds) for node in self._cluster.apis))
 
     async def kill_sending_apis(self, rng: random.Random) -> None:
-        """Kill all API processes while webhook receivers do not respond, and start them again."""
+        """Kill all API processes as soon as a webhook gets no response, and start them again.
+
+        An attempt that has timed out is released, so the kill must follow at once.
+        """
         async with contextlib.AsyncExitStack() as windows:
             await windows.enter_async_context(self._window("kill_apis", "api"))
             await windows.enter_async_context(self._window("hook_hang", "receiver"))
-            await self._receiver.set_mode("hang")
-            until = time.monotonic() + SENDING_LIMIT
-            while self._receiver.hanging < SENDING and time.monotonic() < until:
-                await asyncio.sleep(0.02)
             for node in self._cluster.apis:
                 await windows.enter_async_context(self._window("kill_api", node.name))
+            await self._receiver.set_mode("hang")
+            begun = time.monotonic()
+            while self._receiver.hung_at < begun and time.monotonic() < begun + SENDING_LIMIT:
+                await asyncio.sleep(0.005)
             await asyncio.gather(*(node.kill() for node in self._cluster.apis))
             await self._receiver.set_mode("ok")
             await asyncio.gather(*(self._start(node) for node in self._cluster.apis))

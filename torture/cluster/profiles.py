@@ -107,10 +107,21 @@ _BASES: dict[str, ClusterProfile] = {
         _SHORT,
         name="cluster-killed",
         ops={"replicate_create": 1},
+        behaviours={"ok": 1},
         webhook_share=1.0,
         filters=(["completed"],),
         faults={"kill_sending_apis": 1},
         fault_pause=(0.5, 1.0),
+    ),
+    #: More jobs than slots, all of which are canceled while they wait or run.
+    "cluster-canceled": replace(
+        _SHORT,
+        name="cluster-canceled",
+        variant="Stream",
+        slots=1,
+        ops={"cancel": 1},
+        behaviours={"sleep": 1},
+        seconds=(0.8,),
     ),
     #: Directors are separated from the API until their jobs run on others.
     "cluster-isolated": replace(
