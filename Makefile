@@ -27,7 +27,7 @@ CLUSTER_SEEDS := $(if $(filter command line environment,$(origin SEEDS)),$(SEEDS
 CLUSTER_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),120)
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test test-rust test-python test-product check fmt fuzz torture torture-cluster simulate bench bench-queue bench-cluster bench-scaling bench-runpod wheel snap clean
+.PHONY: help run cluster test test-rust test-python test-product check fmt fuzz torture torture-cluster simulate bench bench-queue bench-cluster bench-scaling bench-runpod bench-router wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -133,6 +133,11 @@ bench-scaling: $(VENV)/installed ## Measure how the cost grows with values, wait
 bench-runpod: $(VENV)/installed $(VENV_RUNPOD)/tools ## Compare the worker with Runpod's own in one run
 	$(VENV)/bin/python bench/runpod/run.py --tidegate-bin $(VENV)/bin/tidegate --python $(VENV)/bin/python --runpod-python $(VENV_RUNPOD)/bin/python
 
+bench-router: $(VENV)/installed ## Compare the router with nginx, HAProxy, Envoy and other LLM routers in one run
+	scripts/apt.sh wrk nginx-light haproxy
+	bench/router/setup.sh
+	.venv-bench-router/bin/python bench/router/run.py --tidegate-bin $(VENV)/bin/tidegate
+
 wheel: $(VENV)/tools ## The wheel, in dist/
 	$(VENV)/bin/pip wheel --no-deps -w dist .
 
@@ -141,7 +146,7 @@ snap: ## Review changed snapshots
 
 clean: ## Remove what was built
 	cargo clean
-	rm -rf $(VENV) $(VENV_COG) $(VENV_RUNPOD) $(NODE) $(NODE_RUNPOD) .venv-bench dist
+	rm -rf $(VENV) $(VENV_COG) $(VENV_RUNPOD) $(NODE) $(NODE_RUNPOD) .venv-bench .venv-bench-router dist
 
 # The virtual environments. Each has a marker that is older than what it was made from.
 $(VENV)/bin/python:

@@ -42,10 +42,7 @@ def run(server: Server, connections: int, seconds: float, body: Path | None = No
 def _wrk(wrk: str, server: Server, connections: int, seconds: float, body: Path | None) -> Load:
     what = f"@{body}" if body else server.body.decode()
     expected = server.good_answer(body.read_bytes() if body else None).size
-    argv = [wrk, "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "-s", str(SCRIPT)]
-    argv += ["--timeout", "20s", f"http://127.0.0.1:{server.port}", "--", server.peer.path, what]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    result = json.loads(done.stdout.strip().splitlines()[-1])
+    result = post(wrk, server.port, server.peer.path, what, connections, seconds)
     answered = result["requests"] - result["bad_status"]
     if result["socket_errors"] or not answered:
         raise WrongAnswers(f"{server.peer.name} broke off under load: {result}")
@@ -54,6 +51,15 @@ def _wrk(wrk: str, server: Server, connections: int, seconds: float, body: Path 
     if not result["bad_status"] and not 0.8 < size / expected < 1.25:
         raise WrongAnswers(f"{server.peer.name} answered {size:.0f} bytes, not {expected}")
     return Load(answered, result["bad_status"], result["duration_us"] / 1e6, result["p50_us"])
+
+
+def post(wrk: str, port: int, path: str, body: str, connections: int, seconds: float) -> dict[str, int]:
+    """What wrk and its script have counted; `body` is the text, or `@` and a file."""
+    argv = [wrk, "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "-s", str(SCRIPT)]
+    argv += ["--timeout", "20s", f"http://127.0.0.1:{port}", "--", path, body]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    result: dict[str, int] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
 
 
 def _python(server: Server, connections: int, seconds: float, body: Path | None) -> Load:

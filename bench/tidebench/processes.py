@@ -58,6 +58,10 @@ class Tree:
         """Private memory: what the end of the process tree would free at least."""
         return sum(_memory_kib(pid, ("Private_Clean:", "Private_Dirty:")) for pid in self.pids())
 
+    def rss_kib(self) -> int:
+        """Resident memory; a page that several processes share counts for each of them."""
+        return sum(_memory_kib(pid, ("Rss:",)) for pid in self.pids())
+
     def stop(self) -> None:
         descendants = self.pids()[1:]
         self._root.terminate()
