@@ -70,11 +70,12 @@ async def openai(job: Job) -> AsyncIterator[Any]:
     elif "raise" in wish:
         raise ValueError(wish["raise"])
     elif "until" in wish:
-        yield 'data: {"first":1}\n\n'
+        # A stop ends it where it waits: here, or at `yield` while the SDK sends the part.
         try:
+            yield 'data: {"first":1}\n\n'
             while not Path(wish["until"]).exists():
                 await asyncio.sleep(0.05)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GeneratorExit):
             Path(wish["stopped"]).touch()
             raise
         yield "data: [DONE]\n\n"
