@@ -92,6 +92,8 @@ pub struct Target {
 
 /// The prefix of the model names of endpoints: `runpod/NAME`.
 const ENDPOINT_PREFIX: &str = "runpod/";
+/// The prefix of the models of a router.
+const ROUTED_PREFIX: &str = "router/";
 /// Endpoints have no versions. No model has this one, because it is the hash of its files.
 const ENDPOINT_VERSION: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
@@ -100,6 +102,15 @@ impl Target {
     pub fn of_endpoint(name: &str) -> Self {
         Self {
             model: format!("{ENDPOINT_PREFIX}{name}"),
+            version: ENDPOINT_VERSION.to_owned(),
+            deployment: None,
+        }
+    }
+
+    /// The target of the queued requests of a router for one of its models.
+    pub fn of_routed_model(name: &str) -> Self {
+        Self {
+            model: format!("{ROUTED_PREFIX}{name}"),
             version: ENDPOINT_VERSION.to_owned(),
             deployment: None,
         }

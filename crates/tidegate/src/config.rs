@@ -35,6 +35,11 @@ pub(crate) const ROUTER_SETTINGS: &[&str] = &[
     "log_format",
     "log_level",
     "data_dir",
+    "postgres",
+    "redis",
+    "queue_shards",
+    "account_shards",
+    "keep_for",
 ];
 
 /// Parses the command line, and the file that it names.

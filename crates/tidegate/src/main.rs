@@ -1,6 +1,7 @@
 //! The program: command line, configuration, and wiring of the crates. It has no job logic.
 
 mod admin_client;
+mod batch_setup;
 mod build_info;
 mod cli;
 mod cluster_backends;
@@ -24,6 +25,7 @@ mod files_store;
 mod fuzz;
 mod http_server;
 mod inputs;
+mod job_lookup;
 mod join;
 mod listen;
 mod model_factory;

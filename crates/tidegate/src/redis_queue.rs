@@ -11,7 +11,7 @@ use tidegate_core::store::Documents;
 use tidegate_queue::MemoryQueue;
 use tidegate_queue::redis::{RedisQueue, RedisQueueConfig};
 
-use crate::cli::{RedisArgs, UpkeepArgs};
+use crate::cli::RedisArgs;
 use crate::store_ports::DurableState;
 use crate::usage_error::UsageError;
 
@@ -22,7 +22,7 @@ const STORE_ID: (&str, &str) = ("queue", "store_id");
 /// jobs, so it needs a store.
 pub(crate) async fn open(
     args: &RedisArgs,
-    upkeep: &UpkeepArgs,
+    max_deliveries: u32,
     state: Option<&DurableState>,
 ) -> anyhow::Result<Arc<dyn Queue>> {
     let Some(urls) = &args.redis else {
@@ -36,7 +36,7 @@ pub(crate) async fn open(
     let config = RedisQueueConfig {
         shards: args.queue_shards,
         account_shards: args.account_shards,
-        max_deliveries: upkeep.max_deliveries,
+        max_deliveries,
         store: Some(store_id(&*state.ports.documents).await?),
         // This process is the only one that ends the jobs of its store.
         deadline_window: None,

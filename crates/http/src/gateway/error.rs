@@ -44,9 +44,11 @@ pub(super) enum GatewayError {
     #[error(transparent)]
     Forward(#[from] RoutingError),
     #[error(
-        "this router has no durable queue for `queueRequest`: send the request without it, or to `tidegate serve` with --data-dir"
+        "this router has no durable queue for `queueRequest`: start it with --data-dir or --postgres, or send the request without it"
     )]
     NoQueue,
+    #[error("`queueRequest` is an option of `/ai/run/{{model}}` only")]
+    QueueElsewhere,
     #[error("the connection cannot be upgraded to WebSocket")]
     NoUpgrade,
     #[error("the header x-tidegate-site-key is not the key of a site of this router")]
@@ -99,7 +101,7 @@ impl GatewayError {
                     .code("rate_limit_exceeded")
                     .retry_after(over.retry_after)
             }
-            Self::NoUpgrade => invalid(StatusCode::BAD_REQUEST, 5004),
+            Self::NoUpgrade | Self::QueueElsewhere => invalid(StatusCode::BAD_REQUEST, 5004),
             Self::NoQueue => invalid(StatusCode::NOT_IMPLEMENTED, 5004).code("not_implemented"),
             Self::Loop(_) => ErrorReply::new(StatusCode::LOOP_DETECTED, 3048, "server_error"),
             Self::Forward(error) => return forward_reply(error),

@@ -13,7 +13,7 @@ use axum::response::Response;
 use tidegate_core::Account;
 use tidegate_router::accounts::AccountGuard;
 use tidegate_router::body_scan::{ScannedBody, affinity_hash};
-use tidegate_router::fleet::{Affinity, FleetModel};
+use tidegate_router::fleet::{Affinity, FleetModel, PriorityClass};
 use tidegate_router::forward::{
     AttemptLog, ForwardFailure, ForwardRequest, Forwarded, RepeatPolicy, strip_request_headers,
     strip_response_headers,
@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use super::GatewayState;
 use super::access::check_account;
+use super::batch::BatchCall;
 use super::error::GatewayError;
 use super::form_model::FormModel;
 use super::pending_stream::{self, PendingStream};
@@ -46,6 +47,40 @@ const ATTEMPTS_HEADER: HeaderName = HeaderName::from_static("x-attempts");
 /// The header with the milliseconds in the queue.
 const QUEUE_TIME_HEADER: HeaderName = HeaderName::from_static("x-queue-time-ms");
 
+/// Who sends a request.
+pub(super) struct InferenceClient {
+    account: Account,
+    site: SiteRequest,
+    origin: ClientOrigin,
+}
+
+/// How a request has reached this router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClientOrigin {
+    /// From a client.
+    Client,
+    /// From a router, which has counted it.
+    Router,
+    /// From the durable queue.
+    Queue,
+}
+
+impl InferenceClient {
+    /// The client of a request that comes from the durable queue.
+    pub(super) fn queued(account: Account) -> Self {
+        Self {
+            account,
+            site: SiteRequest::default(),
+            origin: ClientOrigin::Queue,
+        }
+    }
+
+    /// The account of the client.
+    pub(super) fn account(&self) -> &Account {
+        &self.account
+    }
+}
+
 /// A request whose model and account are known.
 pub(super) struct AdmittedRequest {
     pub(super) forward: ForwardRequest,
@@ -64,10 +99,52 @@ impl GatewayState {
         body: Body,
     ) -> Response {
         let api = route.api;
-        match self.admit(route, parts, body).await {
+        let client = match self.client(&route, &parts) {
+            Ok(client) => client,
+            Err(error) => return self.refuse(api, &error),
+        };
+        if let Some(call) = BatchCall::of(&route, &parts) {
+            return Box::pin(self.answer_batch_call(call, client, route, parts, body)).await;
+        }
+        self.infer_for(client, route, parts, body).await
+    }
+
+    /// Answers a request for an inference of a known client.
+    pub(super) async fn infer_for(
+        self: &Arc<Self>,
+        client: InferenceClient,
+        route: InferenceRoute,
+        parts: Parts,
+        body: Body,
+    ) -> Response {
+        let api = route.api;
+        match self.admit(client, route, parts, body).await {
             Ok(request) => self.answer(request).await,
             Err(error) => self.refuse(api, &error),
         }
+    }
+
+    /// Identifies the client.
+    pub(super) fn client(
+        &self,
+        route: &InferenceRoute,
+        parts: &Parts,
+    ) -> Result<InferenceClient, GatewayError> {
+        let table = self.registry.table();
+        let site = SiteRequest::of(table.fleet(), &parts.headers)?;
+        let account = match &site.account {
+            Some(account) => account.clone(),
+            None => self.account(&table, route, parts)?,
+        };
+        let origin = match site.is_routed {
+            true => ClientOrigin::Router,
+            false => ClientOrigin::Client,
+        };
+        Ok(InferenceClient {
+            account,
+            site,
+            origin,
+        })
     }
 
     /// The response to a request that is not forwarded.
@@ -78,23 +155,21 @@ impl GatewayState {
         reply::error_response(api, &reply)
     }
 
-    /// Identifies the client and the model, and reads the body.
+    /// Identifies the model, and reads the body.
     pub(super) async fn admit(
         self: &Arc<Self>,
+        client: InferenceClient,
         route: InferenceRoute,
         parts: Parts,
         body: Body,
     ) -> Result<AdmittedRequest, GatewayError> {
         let arrived = Instant::now();
         let table = self.registry.table();
-        if query_value(&parts.uri, "queueRequest").as_deref() == Some("true") {
-            return Err(GatewayError::NoQueue);
-        }
-        let site = SiteRequest::of(table.fleet(), &parts.headers)?;
-        let account = match &site.account {
-            Some(account) => account.clone(),
-            None => self.account(&table, &route, &parts)?,
-        };
+        let InferenceClient {
+            account,
+            site,
+            origin,
+        } = client;
         let limit = table.fleet().limits.buffer;
         let named = self.named_model(&table, &route, &parts);
         let knows_model = named.is_some();
@@ -112,15 +187,19 @@ impl GatewayState {
         let Some((model, group)) = table.route(&name) else {
             return Err(GatewayError::UnknownModel(name));
         };
-        // The entry has counted the requests of other routers.
-        let guard = match site.is_routed {
-            true => AccountGuard::default(),
-            false => self.registry.accounts().enter(&account)?,
+        // The entry has counted the requests of other routers, and the batch those of the queue.
+        let guard = match origin {
+            ClientOrigin::Router | ClientOrigin::Queue => AccountGuard::default(),
+            ClientOrigin::Client => self.registry.accounts().enter(&account)?,
         };
         let asked = scan.as_ref().and_then(|scan| scan.stream);
         let is_stream =
             asked.unwrap_or_else(|| route.api == ClientApi::Cog && accepts_events(&parts.headers));
-        let ask = self.ask(model, &account, &parts.headers, scan.as_ref(), &body);
+        let mut ask = self.ask(model, &account, &parts.headers, scan.as_ref(), &body);
+        if origin == ClientOrigin::Queue {
+            // No client waits for it.
+            ask.priority = PriorityClass::Low;
+        }
         let trace = TraceContext::of(&parts.headers);
         let record = RequestRecord::new(RequestDetails {
             telemetry: Arc::clone(&self.telemetry),

@@ -6,6 +6,7 @@
 
 mod access;
 mod admin;
+mod batch;
 mod catalog;
 mod error;
 mod event;
@@ -30,23 +31,29 @@ mod websocket;
 mod websocket_frames;
 mod websocket_relay;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::body::Body;
 use hyper::{Request, Response};
 use jiff::Timestamp;
 use tidegate_core::counters::Counter;
+use tidegate_core::store::StoreError;
 use tidegate_router::FleetRegistry;
 use tidegate_router::control::FleetControl;
 use tidegate_router::forward::RequestForwarder;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::batch::BatchPorts;
+pub(crate) use self::batch::QueuedError;
+
 use self::access::AccountDirectory;
+use self::batch::BatchQueue;
 use self::route::InferenceRoute;
 use self::telemetry::GatewayTelemetry;
+use crate::admin::JobServices;
 use crate::cog::BuildInfo;
 use crate::edge::EdgeService;
 use crate::metrics::{MetricSources, RouterMetricSource};
@@ -66,6 +73,8 @@ pub struct GatewayParts {
     pub build: BuildInfo,
     /// When the server started.
     pub started_at: Timestamp,
+    /// Where queued requests are stored; `None` if the router has no store.
+    pub batches: Option<BatchPorts>,
 }
 
 /// The HTTP service of the router. Clones share their state.
@@ -89,6 +98,8 @@ pub(crate) struct GatewayState {
     is_draining: AtomicBool,
     /// Requests that were refused before their model was known.
     refusals: Counter,
+    /// The queued requests, if the router has a store. Set when the state is created.
+    batches: OnceLock<BatchQueue>,
 }
 
 impl Gateway {
@@ -109,9 +120,21 @@ impl Gateway {
             started_at: parts.started_at,
             is_draining: AtomicBool::new(false),
             refusals: Counter::default(),
+            batches: OnceLock::new(),
         });
+        let job_services: JobServices = match &parts.batches {
+            Some(ports) => {
+                let models = ports.models.clone();
+                Arc::new(move || models.services())
+            }
+            None => Arc::new(Vec::new),
+        };
+        if let Some(ports) = parts.batches {
+            let queue = BatchQueue::new(ports, Arc::downgrade(&state));
+            state.batches.set(queue).ok(); // It is set once, here.
+        }
         let metrics = MetricSources {
-            job_services: Arc::new(Vec::new),
+            job_services,
             request_metrics: parts.request_metrics,
             store: None,
             cluster: None,
@@ -126,6 +149,14 @@ impl Gateway {
         };
         let routes = admin::routes(Arc::clone(&state), metrics);
         Self { state, routes }
+    }
+
+    /// Opens the job services of all models that have had queued requests. Their jobs can be resumed then.
+    pub async fn open_batch_models(&self) -> Result<(), StoreError> {
+        match self.state.batches.get() {
+            Some(batches) => batches.open_known_models().await,
+            None => Ok(()),
+        }
     }
 
     /// Lets the health check fail, so that load balancers send no more requests.

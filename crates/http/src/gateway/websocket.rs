@@ -76,8 +76,12 @@ impl GatewayState {
     ) -> Response {
         let api = route.api;
         let handshake = handshake_headers(&parts.headers);
-        let client = parts.extensions.remove::<OnUpgrade>();
-        let mut request = match self.admit(route, parts, body).await {
+        let upgrade = parts.extensions.remove::<OnUpgrade>();
+        let admitted = match self.client(&route, &parts) {
+            Ok(client) => self.admit(client, route, parts, body).await,
+            Err(error) => Err(error),
+        };
+        let mut request = match admitted {
             Ok(request) => request,
             Err(error) => return self.refuse(api, &error),
         };
@@ -87,7 +91,7 @@ impl GatewayState {
             headers,
             route: request.planner.route.clone(),
         };
-        self.connect(api, request, planner, client).await
+        self.connect(api, request, planner, upgrade).await
     }
 
     async fn connect(

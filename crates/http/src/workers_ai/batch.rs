@@ -3,6 +3,7 @@
 //! Each request is one job, or several for embeddings of a model that takes one text. The document of a
 //! batch is stored after its jobs: a client that gets an id finds all results, also after a restart.
 
+use async_trait::async_trait;
 use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
@@ -16,9 +17,9 @@ use tidegate_core::model_interface::MappedInput;
 use tidegate_core::policy::{JobPolicies, QueueingPolicy};
 use tidegate_core::record::Api;
 use tidegate_core::store::{Documents, StoreError};
-use tidegate_core::text_generation::Usage;
+use tidegate_core::text_generation::{TextErrorKind, Usage};
 use tidegate_core::{Account, JobId, Refusal, Status, chain};
-use tidegate_service::{ServedModel, Snapshot};
+use tidegate_service::{JobService, ServedModel, Snapshot};
 
 use super::AppState;
 use super::error::WorkersAiError;
@@ -27,6 +28,7 @@ use super::render::answer_result;
 use super::run::{open, output_value};
 use super::wire::{BatchResponse, BatchResult, BatchStatus, Envelope, ErrorItem};
 use crate::access::Identity;
+use crate::gateway::QueuedError;
 use crate::inference::{
     InferenceError, InferenceModel, TextRules, embeddings_of, failure, text_of_output,
 };
@@ -37,7 +39,7 @@ use crate::shared::response::json;
 
 const NAMESPACE: &str = "workers-ai-batches";
 /// The largest body of a batch, in bytes.
-const MAX_BODY: usize = 10_000_000;
+pub(crate) const MAX_BODY: usize = 10_000_000;
 const MAX_REQUESTS: usize = 1000;
 /// How many jobs are stored at the same time: the store commits them together.
 const CONCURRENT: usize = 32;
@@ -55,21 +57,23 @@ struct WorkersAiBatch {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct BatchItem {
-    external_reference: Option<Value>,
-    work: ItemWork,
+pub(crate) struct BatchItem {
+    pub(crate) external_reference: Option<Value>,
+    pub(crate) work: ItemWork,
 }
 
 /// What the jobs of a request are for.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum ItemWork {
+pub(crate) enum ItemWork {
     Text(TextRules),
     Embeddings {
         texts: usize,
         jobs: usize,
     },
     Output,
+    /// The answer of a backend of the router.
+    Routed,
     /// The request was not valid and has no job.
     Refused(ErrorItem),
 }
@@ -77,7 +81,7 @@ enum ItemWork {
 impl ItemWork {
     fn n_jobs(&self) -> usize {
         match self {
-            Self::Text(_) | Self::Output => 1,
+            Self::Text(_) | Self::Output | Self::Routed => 1,
             Self::Embeddings { jobs, .. } => *jobs,
             Self::Refused(_) => 0,
         }
@@ -85,7 +89,7 @@ impl ItemWork {
 }
 
 /// Whether a body only has the id of a batch.
-pub(super) fn is_poll(body: &[u8]) -> bool {
+pub(crate) fn is_poll(body: &[u8]) -> bool {
     let fields: Option<JsonFields<'_>> = parse_object(body).ok().flatten();
     fields.is_some_and(|fields| fields.raw("request_id").is_some() && fields.iter().count() == 1)
 }
@@ -100,50 +104,96 @@ pub(super) async fn queue_or_poll(
 ) -> Result<Response, WorkersAiError> {
     let documents = state.config.documents.as_deref();
     let documents = documents.ok_or_else(|| WorkersAiError::not_configured(NOT_DURABLE))?;
-    let request = BatchCall {
-        state,
+    let store = BatchStore {
+        lookup: state.models.lookup(),
         documents,
         account: &caller.account,
         name,
     };
-    let fields: JsonFields<'_> = parse_object(body)?.unwrap_or_default();
-    if let Some(id) = field::<String>(&fields, "request_id")? {
-        return request.poll(served.name(), &id).await;
+    match BatchBody::parse(body)? {
+        BatchBody::Poll(id) => store.poll(served.name(), &id).await,
+        BatchBody::New(items) => {
+            let model = open(served, caller).await?;
+            store.create(served.name(), &items, &model).await
+        }
     }
-    if body.len() > MAX_BODY {
-        let message = format!("a batch has at most {MAX_BODY} bytes");
-        return Err(WorkersAiError::too_large(message));
-    }
-    let items: Vec<&RawValue> = match field(&fields, "requests")? {
-        Some(items) => items,
-        // One request, as without `queueRequest`.
-        None => vec![
-            serde_json::from_slice(body)
-                .map_err(|_| WorkersAiError::invalid("the body has no `requests`"))?,
-        ],
-    };
-    if items.is_empty() || items.len() > MAX_REQUESTS {
-        let message = format!("`requests` must have 1 to {MAX_REQUESTS} requests");
-        return Err(WorkersAiError::invalid(message));
-    }
-    let model = open(served, caller).await?;
-    request.create(&model, served.name(), &items).await
 }
 
-struct BatchCall<'a> {
-    state: &'a AppState,
-    documents: &'a dyn Documents,
-    account: &'a Account,
-    /// The model as the client names it.
-    name: &'a str,
-}
-
-impl BatchCall<'_> {
-    async fn create(
+/// Queues the requests of a batch.
+#[async_trait]
+pub(crate) trait BatchQueuer: Send + Sync {
+    /// Queues the jobs of one request. A request that is not valid has an error in the results instead.
+    async fn queue_item(
         &self,
-        model: &InferenceModel,
+        batch: &str,
+        index: usize,
+        item: &RawValue,
+    ) -> Result<BatchItem, WorkersAiError>;
+}
+
+#[async_trait]
+impl BatchQueuer for InferenceModel {
+    async fn queue_item(
+        &self,
+        batch: &str,
+        index: usize,
+        item: &RawValue,
+    ) -> Result<BatchItem, WorkersAiError> {
+        queue_item(self, batch, index, item).await
+    }
+}
+
+/// What the body of a request with `queueRequest` asks for.
+pub(crate) enum BatchBody<'a> {
+    /// The results of the batch with this id.
+    Poll(String),
+    /// A batch of these requests.
+    New(Vec<&'a RawValue>),
+}
+
+impl<'a> BatchBody<'a> {
+    pub(crate) fn parse(body: &'a [u8]) -> Result<Self, WorkersAiError> {
+        let fields: JsonFields<'_> = parse_object(body)?.unwrap_or_default();
+        if let Some(id) = field::<String>(&fields, "request_id")? {
+            return Ok(Self::Poll(id));
+        }
+        if body.len() > MAX_BODY {
+            let message = format!("a batch has at most {MAX_BODY} bytes");
+            return Err(WorkersAiError::too_large(message));
+        }
+        let items: Vec<&RawValue> = match field(&fields, "requests")? {
+            Some(items) => items,
+            // One request, as without `queueRequest`.
+            None => vec![
+                serde_json::from_slice(body)
+                    .map_err(|_| WorkersAiError::invalid("the body has no `requests`"))?,
+            ],
+        };
+        if items.is_empty() || items.len() > MAX_REQUESTS {
+            let message = format!("`requests` must have 1 to {MAX_REQUESTS} requests");
+            return Err(WorkersAiError::invalid(message));
+        }
+        Ok(Self::New(items))
+    }
+}
+
+/// The batches of one account, and their jobs.
+pub(crate) struct BatchStore<'a> {
+    /// Finds the jobs of all models.
+    pub(crate) lookup: &'a JobService,
+    pub(crate) documents: &'a dyn Documents,
+    pub(crate) account: &'a Account,
+    /// The model as the client names it.
+    pub(crate) name: &'a str,
+}
+
+impl BatchStore<'_> {
+    /// Creates a batch of these requests.
+    pub(crate) async fn create(
+        &self,
         model_name: &str,
         items: &[&RawValue],
+        queuer: &dyn BatchQueuer,
     ) -> Result<Response, WorkersAiError> {
         self.remove_expired().await?;
         let (id, n_items) = (new_id(), items.len());
@@ -152,7 +202,7 @@ impl BatchCall<'_> {
             let mut chunk_jobs = Vec::with_capacity(chunk.len());
             for (at, item) in chunk.iter().enumerate() {
                 let index = chunk_number * CONCURRENT + at;
-                chunk_jobs.push(queue_item(model, &id, index, item));
+                chunk_jobs.push(queuer.queue_item(&id, index, item));
             }
             queued.extend(join_all(chunk_jobs).await);
         }
@@ -174,7 +224,12 @@ impl BatchCall<'_> {
         Ok(json(StatusCode::OK, Envelope::of(status)))
     }
 
-    async fn poll(&self, model_name: &str, id: &str) -> Result<Response, WorkersAiError> {
+    /// Answers with the results of a batch, or how far it is.
+    pub(crate) async fn poll(
+        &self,
+        model_name: &str,
+        id: &str,
+    ) -> Result<Response, WorkersAiError> {
         let found = self.documents.fetch(NAMESPACE, &self.key(id)).await;
         let batch: WorkersAiBatch = match found.map_err(store_error)? {
             Some(json) => serde_json::from_slice(&json).map_err(|error| {
@@ -218,9 +273,8 @@ impl BatchCall<'_> {
     ) -> Result<ItemJobs, WorkersAiError> {
         let mut ended = Vec::new();
         for part in 0..work.n_jobs() {
-            let lookup = self.state.models.lookup();
             let job = match job_id(id, index, part) {
-                Some(job) => lookup.get(self.account, &job).await?,
+                Some(job) => self.lookup.get(self.account, &job).await?,
                 None => None,
             };
             match job {
@@ -256,12 +310,7 @@ impl BatchCall<'_> {
     async fn cancel(&self, id: &str, n_items: usize) {
         for job in (0..n_items).filter_map(|index| job_id(id, index, 0)) {
             // A job that is not canceled runs in vain, which does no harm.
-            self.state
-                .models
-                .lookup()
-                .cancel(self.account, &job)
-                .await
-                .ok();
+            self.lookup.cancel(self.account, &job).await.ok();
         }
     }
 
@@ -403,6 +452,17 @@ fn answer(work: &ItemWork, jobs: &[Snapshot]) -> Result<InferenceAnswer, ErrorIt
         ItemWork::Embeddings { texts, .. } => embeddings_of(jobs, *texts)
             .map(InferenceAnswer::Embeddings)
             .map_err(failed),
+        ItemWork::Routed => match failure(first) {
+            Some(error) if error.kind == TextErrorKind::Failed => {
+                let QueuedError { number, message } = QueuedError::parse(&error.message);
+                Err(ErrorItem {
+                    code: number,
+                    message,
+                })
+            }
+            Some(error) => Err(failed(error)),
+            None => Ok(InferenceAnswer::Output(output_value(first))),
+        },
         ItemWork::Output | ItemWork::Refused(_) => match failure(first) {
             Some(error) => Err(failed(error)),
             None => Ok(InferenceAnswer::Output(output_value(first))),
@@ -417,7 +477,7 @@ fn sum(sum: Option<Usage>, usage: Option<Usage>) -> Option<Usage> {
     }
 }
 
-fn job_id(batch: &str, index: usize, part: usize) -> Option<JobId> {
+pub(crate) fn job_id(batch: &str, index: usize, part: usize) -> Option<JobId> {
     JobId::parse(&format!("{batch}-{index}-{part}")).ok()
 }
 

@@ -164,7 +164,7 @@ impl WorkersAiError {
         serde_json::to_string(&envelope).expect("errors have string keys")
     }
 
-    pub(super) fn item(&self) -> ErrorItem {
+    pub(crate) fn item(&self) -> ErrorItem {
         ErrorItem {
             code: self.code,
             message: self.message.clone(),

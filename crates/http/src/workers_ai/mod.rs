@@ -4,7 +4,7 @@
 //! parts of the program can translate between this API and foreign backends.
 
 mod access;
-mod batch;
+pub(crate) mod batch;
 mod catalog;
 pub(crate) mod error;
 pub(crate) mod parse;

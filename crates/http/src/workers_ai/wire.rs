@@ -29,9 +29,9 @@ impl<T: Serialize> Envelope<T> {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct ErrorItem {
-    pub(super) code: u32,
-    pub(super) message: String,
+pub(crate) struct ErrorItem {
+    pub(crate) code: u32,
+    pub(crate) message: String,
 }
 
 /// A generated text, or a part of one.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use tidegate_router::fleet::BackendFlag;
 
-use super::{ListenArgs, heading};
+use super::{ListenArgs, RedisArgs, heading};
+use crate::data_dir::DataDir;
 use crate::units;
 
 /// Examples at the end of `router --help`.
@@ -46,6 +47,19 @@ pub(crate) struct RouterArgs {
     /// Let open requests and streams end for this long after that
     #[arg(long, env = "TIDEGATE_DRAIN_TIMEOUT", value_name = "DURATION", default_value = "60s", value_parser = units::duration, help_heading = heading::PROCESS)]
     pub(crate) drain_timeout: Duration,
+    /// Directory for requests with `queueRequest`, which survive a restart [default: none, such requests are
+    /// refused]
+    #[arg(long, env = "TIDEGATE_DATA_DIR", value_name = "DIR", help_heading = heading::STORAGE)]
+    pub(crate) data_dir: Option<DataDir>,
+    /// PostgreSQL database for requests with `queueRequest`, instead of the data directory:
+    /// `postgresql://USER:PASSWORD@HOST/DATABASE`. One router at a time can use it
+    #[arg(long, env = "TIDEGATE_POSTGRES", value_name = "URL", hide_env_values = true, help_heading = heading::STORAGE)]
+    pub(crate) postgres: Option<String>,
+    /// Keep the results of requests with `queueRequest` for this long
+    #[arg(long, env = "TIDEGATE_KEEP_FOR", value_name = "DURATION", default_value = "24h", value_parser = units::duration, help_heading = heading::STORAGE)]
+    pub(crate) keep_for: Duration,
+    #[command(flatten)]
+    pub(crate) redis: RedisArgs,
 }
 
 /// What to do with a fleet besides serving it.

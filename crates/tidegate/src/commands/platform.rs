@@ -6,25 +6,18 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context;
-use tidegate_core::JobKind;
-use tidegate_http::replicate::{PredictionRenderer, RenderAborted};
 use tidegate_http::runpod::platform as api;
-use tidegate_net::{Client, Config as NetConfig};
+use tidegate_net::Config as NetConfig;
 use tidegate_queue::MemoryQueue;
 use tidegate_queue::upkeep::UpkeepConfig;
-use tidegate_runtime::Scratch;
-use tidegate_service::{
-    Config, Deps, Files, JobService, JobSettings, ModelRegistry, NoExecutor, OnLost,
-    WebhookSecrets, free_space,
-};
+use tidegate_service::{JobService, ModelRegistry, WebhookSecrets};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::PlatformArgs;
 use crate::compat::CogEnv;
 use crate::data_dir;
 use crate::endpoint_setup::EndpointSetup;
-use crate::model_factory::{NO_TARGET, SCRATCH_FAILED};
+use crate::job_lookup::{JobLookupConfig, WebhookConfig, job_lookup};
 use crate::shutdown::{self, Sigterm};
 use crate::startup::{self, QueueUpkeep, ServerMetrics, Startup};
 use crate::store_ports::DurableState;
@@ -74,59 +67,29 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
     Ok(forced.unwrap_or_else(|| ExitCode::from(cause.exit_code())))
 }
 
-/// The job service that looks up the jobs of all endpoints. It runs none itself; those of the
-/// endpoints are derived from it.
+/// The job service that looks up the jobs of all endpoints.
 fn lookup_service(
     args: &PlatformArgs,
     env: &CogEnv,
     webhook_secrets: WebhookSecrets,
     data: Option<&DurableState>,
 ) -> anyhow::Result<JobService> {
-    let scratch = Scratch::new(None).context(SCRATCH_FAILED)?;
-    let net = Arc::new(Client::new(NetConfig {
-        networks: args.webhook.allow_private_networks.clone(),
-        webhook_timeout: args.webhook.webhook_timeout,
-        ..NetConfig::default()
-    }));
-    let scratch_root = scratch.path().to_owned();
-    let deps = Deps {
-        files: Files {
-            net: Arc::clone(&net),
-            upload_url: None,
-            owner: None,
-            file_store: None,
-        },
-        net,
-        scratch: Arc::new(move || scratch.unique_path()),
-        free_space: Arc::new(move || free_space(&scratch_root)),
-        // Workers get inputs unchanged.
-        spill_above: usize::MAX,
+    job_lookup(JobLookupConfig {
         queue: Arc::new(MemoryQueue::default()),
         store: data.map(|data| Arc::clone(&data.ports.store)),
-        cluster: None,
-    };
-    let config = Config {
-        webhook_token: env.webhook_token.clone(),
-        webhook_secrets,
-        webhook_throttle: env.throttle(),
-        webhook_retry_for: args.webhook.webhook_retry_for,
-        waiting_memory: args.waiting_memory,
-        jobs: JobSettings {
-            stream_history: 0,
-            keep_for: args.keep_for,
-            keep_data_for: None,
-            predictions_are: JobKind::Prediction,
-            job_timeout: None,
-            max_output: args.max_output,
-            // Each endpoint has its own rule.
-            on_lost: OnLost::Fail,
-            renderer: tidegate_http::renderer(PredictionRenderer::new(&[], RenderAborted::AsIs)),
+        webhooks: WebhookConfig {
+            net: NetConfig {
+                networks: args.webhook.allow_private_networks.clone(),
+                webhook_timeout: args.webhook.webhook_timeout,
+                ..NetConfig::default()
+            },
+            token: env.webhook_token.clone(),
+            secrets: webhook_secrets,
+            throttle: env.throttle(),
+            retry_for: args.webhook.webhook_retry_for,
         },
-    };
-    Ok(JobService::new(
-        Arc::new(NoExecutor),
-        NO_TARGET,
-        deps,
-        config,
-    ))
+        waiting_memory: args.waiting_memory,
+        keep_for: args.keep_for,
+        max_output: args.max_output,
+    })
 }

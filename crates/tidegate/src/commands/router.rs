@@ -18,6 +18,7 @@ use tidegate_router::loopback::run_loopbacks;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::batch_setup::BatchSetup;
 use crate::cli::{RouterArgs, RouterCommand};
 use crate::http_server::HttpServer;
 use crate::listen::{AccessPolicy, listen_with};
@@ -37,6 +38,8 @@ pub(crate) async fn router(args: &RouterArgs, file: Option<&Path>) -> anyhow::Re
     }
     let started_at = Timestamp::now();
     let input = fleet_input(args, file)?;
+    // Before the signals have handlers: the database may not be there yet, and Ctrl-C must end the wait.
+    let batches = BatchSetup::open(args).await?;
     let mut signals = Signals::listen(Sigterm::ShutDown)?;
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
     let registry = Arc::new(FleetRegistry::new());
@@ -78,26 +81,39 @@ pub(crate) async fn router(args: &RouterArgs, file: Option<&Path>) -> anyhow::Re
         request_metrics: Arc::clone(&edge.request_metrics),
         build: build_info::BUILD,
         started_at,
+        batches: batches.as_ref().map(BatchSetup::ports),
     };
     let gateway = Gateway::start(parts, &tasks, stop.clone());
     // Ignored: a source that does not answer must not keep the others from being used.
     tokio::time::timeout(FIRST_ENDPOINTS, control.ready())
         .await
         .ok();
+    if let Some(batches) = &batches {
+        batches.resume(&gateway).await?;
+    }
     announce(&registry, &url);
     let mut http = HttpServer::start(listeners, gateway.clone(), edge);
     let cause = http.while_running(async {
         tokio::select! {
             () = reload => unreachable!("reload never ends"),
+            () = run_batches(batches.as_ref()) => ShutdownCause::Requested,
             cause = signals.next() => cause,
         }
     });
     let cause = cause.await;
-    let forced = drain(args, &gateway, &mut http, &mut signals).await;
+    let forced = drain(args, &gateway, batches.as_ref(), &mut http, &mut signals).await;
     stop.cancel();
     tasks.close();
     tokio::time::timeout(LAST_TASKS, tasks.wait()).await.ok(); // The process ends anyway.
     Ok(forced.unwrap_or_else(|| ExitCode::from(cause.exit_code())))
+}
+
+/// Runs the queued requests. Ends when another router has taken over their database.
+async fn run_batches(batches: Option<&BatchSetup>) {
+    match batches {
+        Some(batches) => batches.run().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Where the fleet is described.
@@ -175,13 +191,20 @@ fn announce(registry: &FleetRegistry, url: &str) {
 async fn drain(
     args: &RouterArgs,
     gateway: &Gateway,
+    batches: Option<&BatchSetup>,
     http: &mut HttpServer,
     signals: &mut Signals,
 ) -> Option<ExitCode> {
     tracing::info!(grace = ?args.drain_grace, timeout = ?args.drain_timeout, "draining");
     gateway.begin_drain();
+    let close_batches = async {
+        if let Some(batches) = batches {
+            batches.close(args.drain_timeout).await;
+        }
+    };
+    let http = http.drain(args.drain_grace, args.drain_timeout);
     tokio::select! {
-        () = http.drain(args.drain_grace, args.drain_timeout) => None,
+        ((), ()) = async { tokio::join!(http, close_batches) } => None,
         second = second_signal(signals) => {
             tracing::warn!("received a second signal, exiting now");
             Some(ExitCode::from(second.forced_exit_code()))

@@ -156,7 +156,7 @@ async fn load_models(
     let key = data_dir_key(args, &target, single.as_ref());
     let state = open_state(args, key, postgres)?;
     let replicate = ReplicateSetup::open(args, state.as_ref()).await?;
-    let queue = redis_queue::open(&args.redis, &args.upkeep, state.as_ref()).await?;
+    let queue = redis_queue::open(&args.redis, args.upkeep.max_deliveries, state.as_ref()).await?;
     let store = state.map(|state| state.ports);
     let webhook_secrets = server.webhook_secrets.clone();
     replicate.load_webhook_secret(&webhook_secrets).await?;

@@ -1,0 +1,291 @@
+//! `?queueRequest=true`: requests that wait in the durable queue until the fleet has capacity, under one id
+//! that clients poll.
+//!
+//! Each request of a batch is a job of the job service of its model. The document of a batch is stored after
+//! its jobs, so a client that gets an id finds all results, also after a restart.
+
+mod executor;
+mod queued_call;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::body::Body;
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use tidegate_core::policy::{JobPolicies, QueueingPolicy};
+use tidegate_core::record::{Api, Target};
+use tidegate_core::store::{Documents, StoreError};
+use tidegate_core::{Account, JobKind, Refusal, chain};
+use tidegate_service::{
+    JobService, ModelRegistry, OnDuplicateId, OnLost, ResponseMode, Submission,
+};
+
+pub(crate) use self::queued_call::QueuedError;
+
+use self::executor::RoutedExecutor;
+use super::GatewayState;
+use super::error::GatewayError;
+use super::inference::InferenceClient;
+use super::request_body::{self, RequestBody};
+use super::route::{InferenceOperation, InferenceRoute, query_value};
+use crate::workers_ai::batch::{
+    BatchBody, BatchItem, BatchQueuer, BatchStore, ItemWork, MAX_BODY, is_poll, job_id,
+};
+use crate::workers_ai::error::WorkersAiError;
+
+/// The names of the models that have had queued requests.
+const MODELS: &str = "router-batch-models";
+/// The value in the context of a job that names its account.
+const ACCOUNT: &str = "account";
+/// How often a request may start if the router dies each time. The request is rarely the reason.
+const ATTEMPTS: u32 = 100;
+/// A queued request that has no answer after this time fails.
+const DEADLINE: Duration = Duration::from_secs(24 * 60 * 60);
+/// The largest body that may be a poll.
+const MAX_POLL: u64 = 256;
+/// What queued requests are stored in.
+pub struct BatchPorts {
+    /// The job services of the models.
+    pub models: ModelRegistry,
+    /// The documents of batches.
+    pub documents: Arc<dyn Documents>,
+}
+
+/// The queued requests of a router.
+pub(super) struct BatchQueue {
+    ports: BatchPorts,
+    gateway: Weak<GatewayState>,
+    services: Mutex<HashMap<String, JobService>>,
+}
+
+/// How a request concerns the durable queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BatchCall {
+    /// It has `queueRequest=true`.
+    Queue,
+    /// It may have nothing but the id of a batch.
+    MaybePoll,
+}
+
+impl BatchCall {
+    /// `None` if the request is an ordinary one.
+    pub(super) fn of(route: &InferenceRoute, parts: &Parts) -> Option<Self> {
+        if parts.uri.query().is_some()
+            && query_value(&parts.uri, "queueRequest").as_deref() == Some("true")
+        {
+            return Some(Self::Queue);
+        }
+        let length = || {
+            let text = parts.headers.get(CONTENT_LENGTH)?.to_str().ok()?;
+            text.parse::<u64>().ok()
+        };
+        let is_run = route.operation == InferenceOperation::Run;
+        (is_run && length().is_some_and(|bytes| bytes <= MAX_POLL)).then_some(Self::MaybePoll)
+    }
+}
+
+impl BatchQueue {
+    pub(super) fn new(ports: BatchPorts, gateway: Weak<GatewayState>) -> Self {
+        Self {
+            ports,
+            gateway,
+            services: Mutex::default(),
+        }
+    }
+
+    /// Opens the job services of all models that have had queued requests.
+    pub(super) async fn open_known_models(&self) -> Result<(), StoreError> {
+        for (model, _) in self.ports.documents.all(MODELS, "").await? {
+            self.open(&model);
+        }
+        Ok(())
+    }
+
+    /// The job service of a model. The first call records that the model has one.
+    async fn service(&self, model: &str) -> Result<JobService, StoreError> {
+        if let Some(service) = self.services().get(model) {
+            return Ok(service.clone());
+        }
+        let empty = Bytes::from_static(b"{}");
+        self.ports.documents.put_new(MODELS, model, empty).await?;
+        Ok(self.open(model))
+    }
+
+    fn open(&self, model: &str) -> JobService {
+        let mut services = self.services();
+        if let Some(service) = services.get(model) {
+            return service.clone();
+        }
+        let executor = RoutedExecutor::new(model, Weak::clone(&self.gateway));
+        let jobs = self.ports.models.lookup().for_endpoint(
+            Arc::new(executor),
+            Target::of_routed_model(model),
+            OnLost::Retry { attempts: ATTEMPTS },
+        );
+        self.ports.models.offer_endpoint(jobs.clone());
+        services.insert(model.to_owned(), jobs.clone());
+        jobs
+    }
+
+    fn services(&self) -> std::sync::MutexGuard<'_, HashMap<String, JobService>> {
+        self.services.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Creates a batch, or answers how far one is.
+    async fn answer(
+        &self,
+        account: &Account,
+        model: &str,
+        body: &[u8],
+    ) -> Result<Response, WorkersAiError> {
+        let store = BatchStore {
+            lookup: self.ports.models.lookup(),
+            documents: &*self.ports.documents,
+            account,
+            name: model,
+        };
+        match BatchBody::parse(body)? {
+            BatchBody::Poll(id) => store.poll(model, &id).await,
+            BatchBody::New(items) => {
+                let service = self.service(model).await.map_err(|error| {
+                    tracing::error!(error = %chain(&error), "failed to use store");
+                    WorkersAiError::from(Refusal::StoreUnavailable)
+                })?;
+                let account = account.clone();
+                let queuer = RoutedBatch { service, account };
+                store.create(model, &items, &queuer).await
+            }
+        }
+    }
+}
+
+/// Queues the requests of an account for one model.
+struct RoutedBatch {
+    service: JobService,
+    account: Account,
+}
+
+#[async_trait]
+impl BatchQueuer for RoutedBatch {
+    async fn queue_item(
+        &self,
+        batch: &str,
+        index: usize,
+        item: &RawValue,
+    ) -> Result<BatchItem, WorkersAiError> {
+        let Ok(mut input) = serde_json::from_str::<Map<String, Value>>(item.get()) else {
+            let error = WorkersAiError::invalid("a request must be an object");
+            return Ok(BatchItem {
+                external_reference: None,
+                work: ItemWork::Refused(error.item()),
+            });
+        };
+        let external_reference = input.remove("external_reference");
+        // The results of a batch are documents.
+        input.remove("stream");
+        let submission = Submission {
+            account: self.account.clone(),
+            id: job_id(batch, index, 0),
+            kind: JobKind::Prediction,
+            input: Value::Object(input).to_string().into(),
+            webhook: None,
+            context: BTreeMap::from([(ACCOUNT.to_owned(), self.account.as_str().to_owned())]),
+            response_mode: ResponseMode::Async,
+            on_duplicate: OnDuplicateId::Refuse,
+            deadline: Some(DEADLINE),
+            api: Api::WorkersAi,
+            policies: JobPolicies {
+                queueing: QueueingPolicy::Queue,
+                ..Api::WorkersAi.policies()
+            },
+            deployment: None,
+            destination: None,
+            warnings: Vec::new(),
+        };
+        self.service.submit(submission).await?;
+        Ok(BatchItem {
+            external_reference,
+            work: ItemWork::Routed,
+        })
+    }
+}
+
+impl GatewayState {
+    /// Answers a request that may concern the durable queue.
+    pub(super) async fn answer_batch_call(
+        self: &Arc<Self>,
+        call: BatchCall,
+        client: InferenceClient,
+        route: InferenceRoute,
+        parts: Parts,
+        body: Body,
+    ) -> Response {
+        if call == BatchCall::MaybePoll && self.batches.get().is_none() {
+            return self.infer_for(client, route, parts, body).await;
+        }
+        match self.batch_answer(call, &client, &route, &parts, body).await {
+            Ok(BatchAnswer::Response(response)) => response,
+            Ok(BatchAnswer::Other(body)) => self.infer_for(client, route, parts, body).await,
+            Err(error) => self.refuse(route.api, &error),
+        }
+    }
+
+    async fn batch_answer(
+        self: &Arc<Self>,
+        call: BatchCall,
+        client: &InferenceClient,
+        route: &InferenceRoute,
+        parts: &Parts,
+        body: Body,
+    ) -> Result<BatchAnswer, GatewayError> {
+        let (InferenceOperation::Run, Some(model)) = (&route.operation, &route.model) else {
+            return Err(GatewayError::QueueElsewhere);
+        };
+        if self.batches.get().is_none() {
+            return Err(GatewayError::NoQueue);
+        }
+        let table = self.registry.table();
+        let Some((model, _)) = table.route(model) else {
+            return Err(GatewayError::UnknownModel(model.clone()));
+        };
+        let read = request_body::read(body, &parts.headers, MAX_BODY, true).await?;
+        let RequestBody::Kept(body) = read.body else {
+            return Err(GatewayError::InvalidBody(format!(
+                "a batch has at most {MAX_BODY} bytes"
+            )));
+        };
+        if call == BatchCall::MaybePoll && !is_poll(&body) {
+            return Ok(BatchAnswer::Other(Body::from(body)));
+        }
+        let _counted = self.registry.accounts().enter(client.account())?;
+        let (gateway, model) = (Arc::clone(self), model.name.clone());
+        let account = client.account().clone();
+        // A client that disconnects does not leave half of a batch.
+        let task = self.tasks.spawn(async move {
+            let batches = gateway.batches.get().expect("it is set once");
+            batches.answer(&account, &model, &body).await
+        });
+        let answer = task.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "failed to answer a request for a batch");
+            Err(WorkersAiError::from(Refusal::StoreUnavailable))
+        });
+        Ok(BatchAnswer::Response(match answer {
+            Ok(response) => response,
+            Err(error) => error.into_response(),
+        }))
+    }
+}
+
+enum BatchAnswer {
+    /// The answer to a batch or a poll.
+    Response(Response),
+    /// The request is an ordinary one, with this body.
+    Other(Body),
+}
