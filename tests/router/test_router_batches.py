@@ -141,11 +141,10 @@ def test_queued_requests_survive_a_killed_router(durable: Start, upstreams: Any)
 
 
 def test_queued_requests_wait_for_a_backend_that_comes_back(durable: Start, upstream: StubUpstream) -> None:
-    running = durable(fleet(upstream))
+    running = durable(fleet(upstream), probe={"interval": "200ms"})
     upstream.stop()
     id = create(running, [{"prompt": "hi"}])
-    failures = "tidegate_router_endpoint_failures_total"
-    wait_until(lambda: running.metric(failures) > 0, "a failed request")
+    wait_until(lambda: running.metric("tidegate_router_requests_total", status="503") > 0, "a failed try")
     assert poll(running, id)["status"] in ("queued", "running")
     upstream.start()
     (result,) = responses(running, id)
