@@ -216,6 +216,38 @@ def test_large_bodies_are_retried_by_the_entry_only(router, upstreams, n_bytes, 
     assert sites.counts()["lhr"] == (1 if is_forwarded else 0)
 
 
+def test_a_full_site_names_the_sites_to_try(router, upstreams):
+    """A site without capacity does not forward a large body: it tells the router that sent it where to go."""
+    sites = Sites(router, upstreams, **LATENCY)
+    sites.fill("fra")
+    headers = {"x-tidegate-site-key": KEY, "x-tidegate-site-path": "ams"}
+    reply = sites.routers["fra"].chat("x" * 300_000, headers=headers)
+    assert (reply.status, reply.headers["x-tidegate-sites"]) == (500, "lhr"), str(reply)[:300]
+    assert reply.headers["x-tidegate-code"] == "3040"
+    small = sites.routers["fra"].chat("x", headers=headers)
+    assert small.status == 200, "small bodies are forwarded"
+
+
+def test_the_entry_tries_the_sites_that_a_full_site_names(router, upstreams):
+    async def full(exchange: Exchange) -> None:
+        headers = {"x_tidegate_code": "3040", "x_tidegate_sites": "sin,lhr", "retry_after": "7"}
+        await exchange.respond(500, {"error": {"message": "full"}}, **headers)
+
+    for large, counts, status in ((1, [1, 0, 1], 200), (0, [1, 0, 0], 429)):
+        peers = [upstreams(full), upstreams(), upstreams()]
+        remotes = [
+            {"name": name, "urls": [peer.url], "step": step, "key": KEY}
+            for step, (name, peer) in enumerate(zip(("fra", "lhr", "sin"), peers, strict=True), start=1)
+        ]
+        retry = {"capacity": {"small": 0, "large": large}}
+        running = router(model("m", **LATENCY, retry=retry), site="ams", remote_site=remotes)
+        reply = running.chat("x" * 300_000)
+        assert reply.status == status, str(reply)[:300]
+        assert [peer.n_requests for peer in peers] == counts
+        if status == 429:
+            assert (reply.headers["retry-after"], "x-tidegate-sites" in reply.headers) == ("7", False)
+
+
 def test_the_entry_does_not_retry_unless_the_model_says_so(router, upstreams):
     """The nearest site is a stub that has no capacity, so that only the entry could try the next one."""
 

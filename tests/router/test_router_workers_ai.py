@@ -197,3 +197,26 @@ def test_asynchronous_requests_need_a_durable_queue(router, upstream):
     assert reply.status == 501, str(reply)
     assert reply.json["success"] is False
     assert upstream.n_requests == 0
+
+
+def test_a_file_passes_to_a_tidegate_backend(router, upstreams):
+    async def transcribe(exchange: Exchange) -> None:
+        document = {"result": {"text": "hello"}, "success": True, "errors": [], "messages": []}
+        await exchange.respond(200, document)
+
+    backend = upstreams(transcribe)
+    running = router(model(NAME, endpoint(backend.url, kind="tidegate", upstream_model="owner/whisper")))
+    data = bytes(range(256)) * 100
+    reply = running.request("POST", RUN + NAME, data=data, headers={"content-type": "audio/wav"})
+    assert (reply.status, reply.json["result"]) == (200, {"text": "hello"}), str(reply)
+    (request,) = backend.requests
+    assert request.path == "/client/v4/accounts/router/ai/run/owner/whisper"
+    assert (request.body, request.headers["content-type"]) == (data, "audio/wav")
+
+
+def test_a_file_is_refused_if_the_backend_takes_json_only(router, upstream):
+    running = start(router, upstream)
+    reply = running.request("POST", RUN + NAME, data=b"RIFF\0\1", headers={"content-type": "audio/wav"})
+    assert (reply.status, reply.json["errors"][0]["code"]) == (400, 5004), str(reply)
+    assert "JSON" in reply.json["errors"][0]["message"]
+    assert upstream.n_requests == 0

@@ -71,6 +71,8 @@ pub(super) struct ErrorReply {
     pub(super) param: Option<String>,
     pub(super) message: String,
     pub(super) retry_after: Option<Duration>,
+    /// The sites that another router should try.
+    pub(super) sites: Vec<String>,
 }
 
 impl GatewayError {
@@ -121,6 +123,11 @@ fn forward_reply(error: &RoutingError) -> ErrorReply {
     };
     match error {
         RoutingError::Busy { retry_after } => no_capacity(*retry_after),
+        RoutingError::SitesToTry { sites, retry_after } => ErrorReply {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            sites: sites.clone(),
+            ..no_capacity(*retry_after)
+        },
         RoutingError::Full(full) => match full.reason {
             FullReason::NoEndpoint => server(StatusCode::SERVICE_UNAVAILABLE, 3040)
                 .code("no_healthy_endpoint")
@@ -186,6 +193,7 @@ impl ErrorReply {
             param: None,
             message: String::new(),
             retry_after: None,
+            sites: Vec::new(),
         }
     }
 

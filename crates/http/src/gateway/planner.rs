@@ -79,6 +79,11 @@ impl RequestPlanner {
                 let without_query = path.split('?').next().unwrap_or_default();
                 backend::passes_through(kind, without_query).then(|| same(path))
             }
+            // A file: another tidegate knows which input of the model it is.
+            InferenceOperation::Run if self.is_file() => {
+                let model = endpoint.upstream_model.as_ref().unwrap_or(&self.model);
+                backend::run_path(kind, model).map(|path| same(&path))
+            }
             InferenceOperation::Run => None,
             // Cog is always asked by PUT, so that the prediction can be canceled.
             InferenceOperation::Prediction(chosen) => match kind {
@@ -106,6 +111,11 @@ impl RequestPlanner {
                 }
             },
         }
+    }
+
+    /// Whether the body is neither JSON nor empty.
+    fn is_file(&self) -> bool {
+        self.scan.is_none() && !self.body.known_bytes().is_empty()
     }
 
     fn pass_through(
@@ -158,6 +168,12 @@ impl RequestPlanner {
         endpoint: &EndpointConfig,
         id: RequestId,
     ) -> Result<PlannedCall, PlanError> {
+        if self.route.operation == InferenceOperation::Run && self.is_file() {
+            return Err(PlanError {
+                message: "the backend of the model takes JSON only: send the inputs as JSON with `content-type: application/json`, a file as a data URI".to_owned(),
+                param: None,
+            });
+        }
         let RequestBody::Kept(bytes) = &self.body else {
             return Err(PlanError {
                 message: "the body is too large for the backend of the model, which needs a translation; raise `limits.buffer`".to_owned(),

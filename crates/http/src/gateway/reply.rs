@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::error::ErrorReply;
 use super::route::ClientApi;
-use super::sites::CODE;
+use super::sites::{CODE, SITES_TO_TRY};
 use crate::openai::error::OpenAiError;
 use crate::workers_ai::error::WorkersAiError;
 
@@ -31,6 +31,11 @@ pub(super) fn error_response(api: ClientApi, error: &ErrorReply) -> Response {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     // Tells the router of another site apart from a backend.
     headers.insert(CODE, HeaderValue::from(error.number));
+    if !error.sites.is_empty()
+        && let Ok(sites) = HeaderValue::from_str(&error.sites.join(","))
+    {
+        headers.insert(SITES_TO_TRY, sites);
+    }
     if let Some(wait) = error.retry_after {
         let seconds = wait.as_secs_f64().ceil().max(1.0) as u64;
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));

@@ -4,7 +4,10 @@
 //! request that another router sent is served by the endpoints of this site; if they have no capacity and
 //! the body is small, it goes on to a site that it has not visited.
 
-use axum::http::header::{HeaderMap, HeaderName, HeaderValue};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use axum::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use axum::http::{Method, StatusCode};
 use tidegate_core::Account;
 use tidegate_net::upstream::UpstreamRequestBody;
@@ -35,6 +38,8 @@ const FORCED_SITE: HeaderName = HeaderName::from_static("x-tidegate-site");
 const INFLIGHT: HeaderName = HeaderName::from_static("cf-ai-requests-inflight");
 /// The number of the error, between routers.
 pub(super) const CODE: HeaderName = HeaderName::from_static("x-tidegate-code");
+/// The sites that the entry should try, from a site that has no capacity and does not forward the request.
+pub(super) const SITES_TO_TRY: HeaderName = HeaderName::from_static("x-tidegate-sites");
 /// The code of a model that a site does not know.
 const UNKNOWN_MODEL: &str = "5007";
 /// Bodies up to this size are forwarded by the site that has no capacity; larger ones are retried by the
@@ -95,7 +100,7 @@ impl SiteRequest {
     /// The end of the request: the earlier one of the model's and the one of the entry.
     pub(super) fn deadline(&self, arrived: Instant, model: &FleetModel) -> Instant {
         let of_model = arrived + model.timeout.total;
-        let left = self.deadline_ms.map(std::time::Duration::from_millis);
+        let left = self.deadline_ms.map(Duration::from_millis);
         left.map_or(of_model, |left| of_model.min(arrived + left))
     }
 }
@@ -122,11 +127,11 @@ impl GatewayState {
             forced_site: site.forced_site.as_deref(),
             random: tidegate_core::random::bits() as u64,
         };
-        let steps = site_order(fleet, &request.model, &query);
+        let mut steps = VecDeque::from(site_order(fleet, &request.model, &query));
         let body_len = request.ask.body_bytes;
         let mut budget = SiteBudget::new(&request, site.is_routed, body_len);
         let mut last = None;
-        for step in steps {
+        while let Some(step) = steps.pop_front() {
             let result = match step {
                 SiteStep::Local => self.forwarder.forward(request.clone(), planner).await,
                 SiteStep::Remote(remote) => {
@@ -138,13 +143,20 @@ impl GatewayState {
             if let (SiteStep::Remote(remote), true) = (step, outcome != SiteOutcome::Answered) {
                 self.telemetry.count_forward_failure(&remote.name);
             }
-            if outcome == SiteOutcome::Answered || !budget.allows(outcome, step) {
+            if outcome == SiteOutcome::Answered {
                 return result;
             }
+            if !budget.allows(outcome, step) {
+                return match site.is_routed {
+                    true => name_sites_to_try(result, &steps),
+                    false => for_client(result),
+                };
+            }
+            prefer_named_sites(&mut steps, &result);
             last = Some(result);
         }
         match last {
-            Some(result) => result,
+            Some(result) => for_client(result),
             None => Err(no_site()),
         }
     }
@@ -225,6 +237,70 @@ impl GatewayState {
     }
 }
 
+/// The result for the router that sent the request here: without capacity, with the sites that are left.
+fn name_sites_to_try(
+    result: Result<Forwarded, Box<ForwardFailure>>,
+    left: &VecDeque<SiteStep<'_>>,
+) -> Result<Forwarded, Box<ForwardFailure>> {
+    let names = left.iter().filter_map(|step| match step {
+        SiteStep::Local => None,
+        SiteStep::Remote(site) => Some(site.name.clone()),
+    });
+    let sites: Vec<String> = names.collect();
+    match result {
+        Err(mut failure) if failure.error.is_capacity() && !sites.is_empty() => {
+            failure.error = RoutingError::SitesToTry {
+                sites,
+                retry_after: failure.error.retry_after().unwrap_or_default(),
+            };
+            Err(failure)
+        }
+        result => result,
+    }
+}
+
+/// The result for a client: it cannot try other sites.
+fn for_client(
+    result: Result<Forwarded, Box<ForwardFailure>>,
+) -> Result<Forwarded, Box<ForwardFailure>> {
+    match result {
+        Ok(forwarded) if forwarded.head.headers.contains_key(SITES_TO_TRY) => {
+            let seconds = forwarded.head.headers.get(RETRY_AFTER);
+            let seconds = seconds.and_then(|value| value.to_str().ok()?.parse().ok());
+            Err(Box::new(ForwardFailure {
+                error: RoutingError::Busy {
+                    retry_after: Duration::from_secs(seconds.unwrap_or(1)),
+                },
+                log: forwarded.log,
+            }))
+        }
+        result => result,
+    }
+}
+
+/// Moves the sites that a full site has named to the front.
+fn prefer_named_sites(
+    steps: &mut VecDeque<SiteStep<'_>>,
+    result: &Result<Forwarded, Box<ForwardFailure>>,
+) {
+    let Ok(forwarded) = result else {
+        return;
+    };
+    let named = forwarded.head.headers.get(SITES_TO_TRY);
+    let Some(named) = named.and_then(|value| value.to_str().ok()) else {
+        return;
+    };
+    let rank = |step: &SiteStep<'_>| {
+        let name = match step {
+            SiteStep::Local => return usize::MAX,
+            SiteStep::Remote(site) => &site.name,
+        };
+        let found = named.split(',').position(|site| site.trim() == name);
+        found.unwrap_or(usize::MAX)
+    };
+    steps.make_contiguous().sort_by_key(rank);
+}
+
 /// No site can be asked: a forced one is unknown or was visited, or its routers have no address.
 fn no_site() -> Box<ForwardFailure> {
     Box::new(ForwardFailure {
@@ -250,6 +326,7 @@ impl SiteOutcome {
             Ok(forwarded) => match forwarded.head.headers.get(CODE) {
                 // An answer of a backend.
                 None => Self::Answered,
+                Some(_) if forwarded.head.headers.contains_key(SITES_TO_TRY) => Self::NoCapacity,
                 Some(code) => Self::of_router(forwarded.head.status, code),
             },
             Err(failure) if failure.error.is_capacity() => Self::NoCapacity,

@@ -127,6 +127,11 @@ pub fn passes_through(kind: BackendKind, api_path: &str) -> bool {
     }
 }
 
+/// The path at which a backend of this kind takes a file as the input of a model, if it does.
+pub fn run_path(kind: BackendKind, model: &str) -> Option<String> {
+    (kind == BackendKind::Tidegate).then(|| tidegate::run_path(model))
+}
+
 /// A call with a JSON body.
 fn json_call(
     method: Method,

@@ -22,9 +22,14 @@ pub(super) fn encode(
     let InferenceRequest::Inputs(inputs) = request else {
         return openai::encode(KIND, request, context);
     };
-    let path = format!("{RUN}{}", path_end(context.upstream_model));
+    let path = run_path(context.upstream_model);
     let answer = AnswerFormat::new(KIND, AnswerDocument::Envelope);
     Ok(json_call(Method::POST, path, inputs, answer))
+}
+
+/// The path that runs a model.
+pub(super) fn run_path(model: &str) -> String {
+    format!("{RUN}{}", path_end(model))
 }
 
 #[derive(Deserialize)]

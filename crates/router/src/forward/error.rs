@@ -29,6 +29,15 @@ pub enum RoutingError {
         /// When to try again.
         retry_after: Duration,
     },
+    /// This site has no capacity for a request of another router, which has to send it to one of these
+    /// sites itself.
+    #[error("this site has no capacity for the model; try {}", sites.join(", "))]
+    SitesToTry {
+        /// The sites, the best one first.
+        sites: Vec<String>,
+        /// When to try again here.
+        retry_after: Duration,
+    },
     /// The chosen backend cannot do what the client asks for.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -56,7 +65,7 @@ impl RoutingError {
     /// Whether there is no capacity here.
     pub fn is_capacity(&self) -> bool {
         match self {
-            Self::Full(_) | Self::Busy { .. } => true,
+            Self::Full(_) | Self::Busy { .. } | Self::SitesToTry { .. } => true,
             Self::Plan(_)
             | Self::Upstream(_)
             | Self::FirstByteTimeout { .. }
@@ -66,12 +75,28 @@ impl RoutingError {
         }
     }
 
+    /// When a request without capacity may be sent again.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Full(full) => Some(full.retry_after),
+            Self::Busy { retry_after } | Self::SitesToTry { retry_after, .. } => Some(*retry_after),
+            Self::Plan(_)
+            | Self::Upstream(_)
+            | Self::FirstByteTimeout { .. }
+            | Self::DeadlineExceeded
+            | Self::NoSite
+            | Self::InvalidCall(_) => None,
+        }
+    }
+
     /// Whether another site may have capacity or a working endpoint for the request.
     pub fn may_succeed_elsewhere(&self) -> bool {
         match self {
-            Self::Full(_) | Self::Busy { .. } | Self::FirstByteTimeout { .. } | Self::NoSite => {
-                true
-            }
+            Self::Full(_)
+            | Self::Busy { .. }
+            | Self::SitesToTry { .. }
+            | Self::FirstByteTimeout { .. }
+            | Self::NoSite => true,
             Self::Upstream(error) => !matches!(error, UpstreamError::RequestBody { .. }),
             Self::Plan(_) | Self::DeadlineExceeded | Self::InvalidCall(_) => false,
         }
