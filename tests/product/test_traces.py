@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 
 import pytest
 from environment import free_port
@@ -136,6 +137,17 @@ def test_a_collector_that_is_down_does_not_affect_requests(start_server):
     assert log.count("dropping spans") == 1
     (total,) = [line for line in log.splitlines() if "spans did not reach the collector" in line]
     assert int(total.rpartition("dropped=")[2]) > 0
+
+
+def test_a_collector_that_does_not_answer_delays_the_exit_by_seconds_only(start_server):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        env = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_BSP_SCHEDULE_DELAY": "10"}
+        server = start_server("echo", env=env)
+        assert [server.predict().status for _ in range(10)] == [200] * 10
+        server.signal(signal.SIGTERM)
+        assert server.wait_exit(timeout=9) == 0, "the limit of a request is 10 seconds"
+    assert "failed to export the last spans in time" in server.log()
 
 
 def test_without_a_collector_nothing_is_exported(start_server, collector):
