@@ -18,6 +18,7 @@ from environment import cog_python, shim_python
 from http_client import Reply
 from launch import start_cog, start_tidegate
 from masking import comparable
+from otlp_collector import Collector
 from receiver import Receiver
 from server_pool import ServerPool
 from server_process import Server
@@ -120,6 +121,14 @@ def receiver() -> Iterator[Receiver]:
     receiver = Receiver()
     yield receiver
     receiver.close()
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    """A collector of traces, for this test only."""
+    collector = Collector()
+    yield collector
+    collector.close()
 
 
 class Gate:

@@ -25,10 +25,12 @@ def start_server(server_pool) -> Callable[..., Server]:
 def tidegate() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a command of `tidegate` until it exits."""
 
-    def run(*arguments: Any, timeout: float = 30, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(
+        *arguments: Any, timeout: float = 30, env: dict[str, str] | None = None, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(tidegate_bin()), *map(str, arguments)],
-            env=tidegate_env(),
+            env=tidegate_env(**(env or {})),
             capture_output=True,
             text=True,
             timeout=timeout,

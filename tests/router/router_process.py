@@ -110,6 +110,7 @@ def start_router(
     backends: tuple[str, ...] = (),
     flags: tuple[str, ...] = (),
     port: int | None = None,
+    env: dict[str, str | None] | None = None,
     **settings: Any,
 ) -> Router:
     """Start a router with `--backend` flags, or with a file that has these models and settings."""
@@ -124,7 +125,7 @@ def start_router(
     command += ["--port", str(port), *(flags or ("--drain-grace", "0s", "--drain-timeout", "1s"))]
     work = directory / "work"
     work.mkdir(exist_ok=True)
-    server = launch("router", work, port, command, tidegate_env(), ("READY",))
+    server = launch("router", work, port, command, tidegate_env(**(env or {})), ("READY",))
     return Router(server, file)
 
 

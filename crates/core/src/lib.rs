@@ -43,6 +43,7 @@ pub mod simulation;
 pub mod status;
 pub mod store;
 pub mod text_generation;
+pub mod trace;
 pub mod units;
 pub mod wire;
 

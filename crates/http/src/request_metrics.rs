@@ -131,6 +131,13 @@ impl Default for RequestMetrics {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResourceIndex(usize);
 
+impl ResourceIndex {
+    /// The beginning of the paths of the resource; `None` for paths that belong to none.
+    pub(crate) fn path_prefix(self) -> Option<&'static str> {
+        RESOURCES.get(self.0).map(|(_, _, prefix)| *prefix)
+    }
+}
+
 /// The resource that a path belongs to.
 pub(crate) fn resource_of(path: &str) -> ResourceIndex {
     let matches = |prefix: &str| {

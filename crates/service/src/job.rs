@@ -21,6 +21,7 @@ use tidegate_core::policy::{InterimOutput, JobPolicies};
 use tidegate_core::record::{Api, JobSummary, Target, WebhookSpec};
 use tidegate_core::remote::RemoteFacts;
 use tidegate_core::status::IllegalStep;
+use tidegate_core::trace::SpanContext;
 use tidegate_core::{Account, JobId, JobKind, Status, Step};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -64,6 +65,8 @@ struct Inner {
     created_at: Timestamp,
     deadline: Option<Timestamp>,
     hook: Option<Arc<WebhookSpec>>,
+    /// The span of the request that created it, if traces are exported.
+    trace: Option<SpanContext>,
     data_removed: bool,
     /// The most bytes of output.
     max_output: usize,
@@ -134,6 +137,8 @@ pub(crate) struct NewJob {
     pub(crate) created_at: Timestamp,
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) hook: Option<Arc<WebhookSpec>>,
+    /// The span of the request that created it, if traces are exported.
+    pub(crate) trace: Option<SpanContext>,
     pub(crate) for_readers: bool,
     /// The number of events that are kept for late readers; `None` for models that do not stream.
     pub(crate) history: Option<usize>,
@@ -176,6 +181,7 @@ impl Job {
             created_at: new.created_at,
             deadline: new.deadline,
             hook: new.hook,
+            trace: new.trace,
             data_removed: false,
             max_output: new.max_output,
             cancel: CancellationToken::new(),
@@ -233,6 +239,11 @@ impl Job {
     /// The receiver of its webhooks.
     pub(crate) fn hook(&self) -> Option<&WebhookSpec> {
         self.inner.hook.as_deref()
+    }
+
+    /// The parent of its spans.
+    pub(crate) fn trace(&self) -> Option<SpanContext> {
+        self.inner.trace
     }
 
     /// When it was accepted.

@@ -31,6 +31,9 @@ mod listen;
 mod model_factory;
 mod model_source;
 mod models;
+#[cfg(feature = "otel")]
+mod otel;
+mod otel_env;
 mod outputs;
 mod postgres_setup;
 mod predictor_file;
@@ -52,6 +55,7 @@ mod startup;
 mod store_ports;
 mod telemetry;
 mod tokens;
+mod trace_export;
 mod units;
 mod usage_error;
 mod webhook_secrets;

@@ -1,5 +1,6 @@
 //! The shutdown of a server, in this order: stop accepting → let accepted jobs end → cancel the rest →
-//! send their webhooks → stop the children.
+//! send their webhooks → stop the children. After that the command has ended, and the last spans are exported
+//! (`commands::traced`).
 
 use std::time::Duration;
 

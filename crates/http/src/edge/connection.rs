@@ -1,7 +1,7 @@
 //! One client connection, from its first byte to its last.
 
 use std::convert::Infallible;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use super::drain_body::{BodyDrain, DrainResult};
 use super::exchange::{Exchange, PendingResponse, TrackedBody};
 use super::framing_guard::{ConnectionEnd, FramingGuard};
 use super::rejection::Rejection;
+use super::request_span::{RequestSpan, in_span};
 use super::service::EdgeService;
 use super::stream::Stream;
 use super::websocket;
@@ -66,11 +67,12 @@ impl<S: EdgeService> ConnectionContext<S> {
         request.extensions_mut().insert(peer);
         let offer = upgrade.offer(&mut request);
         let resource = resource_of(request.uri().path());
+        let mut span = RequestSpan::start(&request, resource);
         let drain = BodyDrain::of(&request);
         let refused = self.refuse(&request, peer, offer);
         let request = request.map(|body| drain.lend(body));
         let mut response = match refused {
-            None => self.service.call(request).await,
+            None => in_span(&mut span, pin!(self.service.call(request))).await,
             Some(response) => {
                 // Gives the body back, which is read before the response is written.
                 drop(request);
@@ -87,7 +89,7 @@ impl<S: EdgeService> ConnectionContext<S> {
                 .headers_mut()
                 .insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        Ok(response.map(|body| pending.track(body)))
+        Ok(response.map(|body| pending.track(body, span)))
     }
 
     /// The response to a request with a host or an origin that is not accepted.

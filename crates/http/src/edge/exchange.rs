@@ -13,6 +13,8 @@ use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use hyper::body::{Body, Frame, SizeHint};
 
+use super::request_span::RequestSpan;
+
 /// No response is owed.
 const IDLE: u8 = 0;
 /// A request has been read; its response is not complete.
@@ -132,10 +134,11 @@ pub(super) enum Flushed {
 pub(super) struct PendingResponse(Arc<Exchange>);
 
 impl PendingResponse {
-    pub(super) fn track<B>(self, body: B) -> TrackedBody<B> {
+    pub(super) fn track<B>(self, body: B, span: Option<Box<RequestSpan>>) -> TrackedBody<B> {
         TrackedBody {
             body,
             _pending: self,
+            _span: span,
         }
     }
 
@@ -155,6 +158,8 @@ impl Drop for PendingResponse {
 pub(super) struct TrackedBody<B> {
     body: B,
     _pending: PendingResponse,
+    /// Ends with the response.
+    _span: Option<Box<RequestSpan>>,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Body for TrackedBody<B> {
@@ -187,7 +192,7 @@ mod tests {
         assert!(exchange.is_idle());
         let body = exchange
             .begin_response()
-            .track(http_body_util::Empty::<Bytes>::new());
+            .track(http_body_util::Empty::<Bytes>::new(), None);
         assert!(!exchange.is_idle());
         assert_eq!(exchange.flushed(), Flushed::Nothing, "part of a response");
         drop(body);

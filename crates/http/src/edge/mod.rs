@@ -18,6 +18,7 @@ mod keepalive;
 mod listener;
 mod rejection;
 mod request_head;
+mod request_span;
 mod service;
 mod stream;
 mod tls;

@@ -10,7 +10,7 @@ use axum::http::header::{
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
-use tidegate_core::Account;
+use tidegate_core::{Account, trace};
 use tidegate_router::accounts::AccountGuard;
 use tidegate_router::body_scan::{ScannedBody, affinity_hash};
 use tidegate_router::fleet::{Affinity, FleetModel, PriorityClass};
@@ -164,6 +164,7 @@ impl GatewayState {
         body: Body,
     ) -> Result<AdmittedRequest, GatewayError> {
         let arrived = Instant::now();
+        trace::keep_request_span();
         let table = self.registry.table();
         let InferenceClient {
             account,
@@ -263,6 +264,7 @@ impl GatewayState {
                 is_stream: request.is_stream,
                 deadline: request.deadline,
                 repeat,
+                trace: trace::request_context(),
             },
             planner: RequestPlanner {
                 route: request.route,
@@ -432,7 +434,7 @@ struct PreparedRequest<'a> {
     record: RequestRecord,
     is_stream: bool,
     deadline: Instant,
-    /// The trace context for backends, if the client sent none.
+    /// The trace context for backends, if it is not the one that the client sent.
     trace_header: Option<HeaderValue>,
     site: SiteRequest,
     account: Account,

@@ -2,38 +2,47 @@
 //! and the inference event name the same trace.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use tidegate_core::trace::{self, SpanContext};
 
 /// The header of the trace context.
-pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static(trace::TRACEPARENT);
 
 /// The trace of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TraceContext {
     /// The 32 hexadecimal digits of the trace.
     pub(super) id: String,
-    /// The header for backends, if the client sent none.
+    /// The header for backends, if it is not the one that the client sent.
     pub(super) new_header: Option<HeaderValue>,
 }
 
 impl TraceContext {
-    /// The trace that the client names, or a new one.
+    /// The trace of the request's span; if the router exports none, the trace that the client names, or a new
+    /// one.
     pub(super) fn of(headers: &HeaderMap) -> Self {
+        if let Some(span) = trace::request_context() {
+            return Self::with_header(span);
+        }
         let given = headers
             .get(TRACEPARENT)
-            .and_then(|value| value.to_str().ok());
-        if let Some(id) = given.and_then(trace_id) {
-            return Self {
-                id: id.to_owned(),
+            .and_then(|value| SpanContext::parse(value.to_str().ok()?));
+        match given {
+            Some(span) => Self {
                 new_header: None,
-            };
+                ..Self::with_header(span)
+            },
+            None => Self::with_header(SpanContext {
+                trace_id: random_nonzero(),
+                span_id: random_nonzero() as u64,
+                is_sampled: true,
+            }),
         }
-        let (trace, span) = (random_nonzero(), random_nonzero());
-        let id = format!("{trace:032x}");
-        let span = format!("{span:032x}");
-        let header = format!("00-{id}-{}-01", &span[16..]);
+    }
+
+    fn with_header(span: SpanContext) -> Self {
         Self {
-            new_header: HeaderValue::from_str(&header).ok(),
-            id,
+            id: format!("{:032x}", span.trace_id),
+            new_header: HeaderValue::from_str(&span.to_string()).ok(),
         }
     }
 }
@@ -41,28 +50,6 @@ impl TraceContext {
 /// An id of zeros is invalid.
 fn random_nonzero() -> u128 {
     tidegate_core::random::bits() | 1
-}
-
-/// The trace of a valid header.
-fn trace_id(header: &str) -> Option<&str> {
-    let mut fields = header.split('-');
-    let (version, trace, span, flags) = (
-        fields.next()?,
-        fields.next()?,
-        fields.next()?,
-        fields.next()?,
-    );
-    let is_hex = |text: &str, len: usize| {
-        let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        text.len() == len && text.bytes().all(digits)
-    };
-    let is_valid = is_hex(version, 2)
-        && version != "ff"
-        && is_hex(trace, 32)
-        && is_hex(span, 16)
-        && is_hex(flags, 2)
-        && trace.bytes().any(|byte| byte != b'0');
-    is_valid.then_some(trace)
 }
 
 #[cfg(test)]
@@ -88,10 +75,8 @@ mod tests {
             }
             let context = TraceContext::of(&headers);
             let header = context.new_header.unwrap();
-            assert_eq!(
-                trace_id(header.to_str().unwrap()),
-                Some(context.id.as_str())
-            );
+            let span = SpanContext::parse(header.to_str().unwrap()).unwrap();
+            assert_eq!(format!("{:032x}", span.trace_id), context.id);
         }
     }
 }

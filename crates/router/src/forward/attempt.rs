@@ -14,6 +14,7 @@ use tidegate_net::upstream::{
 };
 use tokio::time::{Instant, timeout_at};
 
+use super::attempt_span::AttemptSpan;
 use super::body::ForwardedBody;
 use super::cancel::{CancelCall, DetachableExchange};
 use super::{ForwardRequest, PlannedCall, RepeatPolicy, RequestForwarder};
@@ -49,11 +50,45 @@ pub(super) struct Answered {
     cancel: Option<CancelCall>,
     response: FirstBytes,
     answer: Option<AnswerFormat>,
+    span: AttemptSpan,
+}
+
+impl AttemptError {
+    /// The kind of error, for traces.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Upstream(_) => "upstream",
+            Self::FirstByteTimeout { .. } => "first_byte_timeout",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::InvalidCall(_) => "invalid_call",
+        }
+    }
 }
 
 impl RequestForwarder {
     /// Sends a request to the endpoint of the permit and judges the answer.
     pub(super) async fn attempt(
+        &self,
+        permit: EndpointPermit,
+        mut call: PlannedCall,
+        request: &ForwardRequest,
+    ) -> Result<Answered, AttemptError> {
+        let model = &request.model.name;
+        let mut span = AttemptSpan::start(request.trace, model, permit.url(), &mut call);
+        match self.send(permit, call, request).await {
+            Ok(mut answered) => {
+                span.answered(answered.status());
+                answered.span = span;
+                Ok(answered)
+            }
+            Err(error) => {
+                span.failed(error.kind());
+                Err(error)
+            }
+        }
+    }
+
+    async fn send(
         &self,
         permit: EndpointPermit,
         call: PlannedCall,
@@ -183,6 +218,7 @@ impl Answered {
             cancel,
             response,
             answer,
+            span: AttemptSpan::default(),
         }
     }
 
@@ -220,7 +256,8 @@ impl Answered {
         let idle = request.model.timeout.idle;
         let detaches = self.permit.config().loopback.is_some() && head.status.is_success();
         let mut body = ForwardedBody::new(first, rest, idle, request.deadline)
-            .with_permit(self.permit, self.cancel);
+            .with_permit(self.permit, self.cancel)
+            .with_span(self.span);
         if detaches {
             body.detach_permit();
         }

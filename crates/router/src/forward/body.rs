@@ -11,6 +11,7 @@ use tidegate_net::upstream::{UpstreamBody, UpstreamError, UpstreamUpgraded};
 use tokio::time::{Instant, Sleep};
 
 use super::attempt::failure_kind;
+use super::attempt_span::AttemptSpan;
 use super::cancel::CancelCall;
 use crate::health::{FailureKind, Verdict};
 use crate::permits::EndpointPermit;
@@ -27,6 +28,8 @@ pub struct ForwardedBody {
     timer: Option<Pin<Box<Sleep>>>,
     permit: Option<EndpointPermit>,
     cancel: Option<CancelCall>,
+    /// Ends with the body.
+    span: AttemptSpan,
 }
 
 /// The body ended before it was complete.
@@ -59,6 +62,7 @@ impl ForwardedBody {
             timer: None,
             permit: None,
             cancel: None,
+            span: AttemptSpan::default(),
         }
     }
 
@@ -69,6 +73,11 @@ impl ForwardedBody {
     ) -> Self {
         self.permit = Some(permit);
         self.cancel = cancel;
+        self
+    }
+
+    pub(super) fn with_span(mut self, span: AttemptSpan) -> Self {
+        self.span = span;
         self
     }
 
@@ -147,6 +156,7 @@ impl Body for ForwardedBody {
             Some(Ok(_)) => {}
             Some(Err(error)) => {
                 this.record_failure(error);
+                this.span.failed("response_cut");
                 let is_cut = matches!(error, ForwardedBodyError::Upstream(_));
                 let rest = std::mem::take(&mut this.rest);
                 // A backend that only was too slow still works.

@@ -6,6 +6,7 @@
 //! client only time. After that the response belongs to the client, and its body owns the permit.
 
 mod attempt;
+mod attempt_span;
 mod body;
 mod cancel;
 mod error;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use hyper::http::response::Parts;
 use hyper::{HeaderMap, Method, StatusCode, Uri};
+use tidegate_core::trace::{Span, SpanContext, SpanKind};
 use tidegate_net::upstream::{UpstreamPool, UpstreamRequestBody};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -64,6 +66,8 @@ pub struct ForwardRequest {
     pub deadline: Instant,
     /// Whether it may be sent again.
     pub repeat: RepeatPolicy,
+    /// The parent of its spans, if traces are exported.
+    pub trace: Option<SpanContext>,
 }
 
 /// Whether a request may be sent again after a failure.
@@ -226,6 +230,7 @@ async fn admit(
             AdmitOutcome::Leased(permit) => return Ok(permit),
             AdmitOutcome::Full(full) => full,
             AdmitOutcome::Queued(waiter) => {
+                let _span = queue_span(request);
                 match tokio::time::timeout_at(request.deadline, waiter).await {
                     Ok(Ok(permit)) => return Ok(permit),
                     Ok(Err(full)) => full,
@@ -237,6 +242,13 @@ async fn admit(
             return Err(RoutingError::Full(refused));
         }
     }
+}
+
+/// The span of the time in the queue, which ends when it is dropped.
+fn queue_span(request: &ForwardRequest) -> Option<Span> {
+    let mut span = Span::start("queue", SpanKind::Internal, Some(request.trace?))?;
+    span.attribute("tidegate.model", request.model.name.as_str());
+    Some(span)
 }
 
 impl ForwardRequest {

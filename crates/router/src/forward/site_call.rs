@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::attempt::{FirstByteLimit, exchange, upstream_request};
+use super::attempt_span::AttemptSpan;
 use super::body::ForwardedBody;
 use super::error::{ForwardFailure, RoutingError};
 use super::retry_state::AttemptLog;
@@ -17,9 +18,11 @@ impl RequestForwarder {
     pub async fn send_to_router(
         &self,
         url: &BackendUrl,
-        call: PlannedCall,
+        mut call: PlannedCall,
         request: &ForwardRequest,
     ) -> Result<Forwarded, Box<ForwardFailure>> {
+        let model = &request.model.name;
+        let mut span = AttemptSpan::start(request.trace, model, url, &mut call);
         let log = AttemptLog {
             attempts: 1,
             endpoint: Some(EndpointKey::of(url)),
@@ -38,13 +41,21 @@ impl RequestForwarder {
         let address = url.upstream_address(HttpVersion::Http1);
         let exchange = exchange(self.pool.clone(), address, message);
         let response = match timeout_at(limit.at, exchange).await {
-            Ok(result) => result.map_err(|error| failed(RoutingError::Upstream(error)))?,
-            Err(_) => return Err(failed(limit.error().into())),
+            Ok(result) => result.map_err(|error| {
+                span.failed("upstream");
+                failed(RoutingError::Upstream(error))
+            })?,
+            Err(_) => {
+                span.failed("first_byte_timeout");
+                return Err(failed(limit.error().into()));
+            }
         };
+        span.answered(response.head.status);
         let first_byte: Duration = sent.elapsed();
         let idle = request.model.timeout.idle;
         Ok(Forwarded {
-            body: ForwardedBody::new(response.first, response.rest, idle, request.deadline),
+            body: ForwardedBody::new(response.first, response.rest, idle, request.deadline)
+                .with_span(span),
             head: response.head,
             answer: None,
             log: AttemptLog {

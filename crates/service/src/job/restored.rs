@@ -35,6 +35,7 @@ impl Job {
             created_at: spec.created_at,
             deadline: spec.deadline,
             hook: spec.hook.map(Arc::new),
+            trace: None,
             data_removed,
             max_output: 0,
             cancel: CancellationToken::new(),

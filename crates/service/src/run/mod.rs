@@ -3,6 +3,7 @@
 
 pub(crate) mod deadlines;
 pub(crate) mod finish;
+pub(crate) mod job_spans;
 pub(crate) mod leased;
 pub(crate) mod load_open_jobs;
 pub(crate) mod recorder;

@@ -21,7 +21,7 @@ use crate::input::CheckedInput;
 use crate::job::{Job, NewJob};
 use crate::job_service::JobService;
 use crate::snapshot::TerminalState;
-use crate::submit::stored_warnings::{model_context, restore_warnings};
+use crate::submit::stored_context::{model_context, restore_warnings, stored_trace};
 use crate::submit::{OnDuplicateId, PreparedJob, ResponseMode};
 use crate::waiting::loading::ServiceLookup;
 use crate::webhook::{OutboxPoller, Webhook, WebhookRenderer};
@@ -165,6 +165,7 @@ impl JobService {
             created_at: spec.created_at,
             deadline: spec.deadline,
             hook: spec.hook.clone().map(Arc::new),
+            trace: stored_trace(spec),
             for_readers: false,
             history: Some(self.model.stream_history),
             max_output: settings.max_output,

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::deadlines::{Deadlines, StopReason};
 use super::finish::{EndedJob, RunOutcome, TerminalWebhook};
+use super::job_spans::JobSpans;
 use super::leased::LeasedParts;
 use super::recorder::{JobRecorder, LeaseDecision, OnStoreError};
 use super::started::{StartedRun, TrackerResult, abandon, next_event};
@@ -69,6 +70,7 @@ pub(crate) struct Tracker {
     /// the run has ended.
     pub(crate) on_committed: Option<OnCommitted>,
     pub(crate) clock: RunClock,
+    pub(crate) spans: JobSpans,
     /// What a job of another process runs with besides.
     pub(crate) leased: Option<LeasedParts>,
 }
@@ -135,6 +137,9 @@ impl Tracker {
             waits, run_time, ..
         } = self.clock;
         let settled = self.job.decide_end(terminal);
+        if let Some(end) = &settled {
+            self.spans.end(end.status);
+        }
         let settled = settled.map(|end| end.with_times(waits, run_time));
         // A job that failed may have left files that are not in its output. With `--run-as`, the
         // directory was created before the job started.
@@ -179,6 +184,9 @@ impl Tracker {
         let (mut admitted, mut was_refused) = (admitted, false);
         let is_queued = matches!(admitted, Admitted::Queued(_));
         let waits = is_queued || self.claim.is_some() || self.leased.is_some();
+        if waits {
+            self.spans.wait(&self.job);
+        }
         let admission = loop {
             let pending = match admitted {
                 Admitted::Now(admission) => {
@@ -214,6 +222,7 @@ impl Tracker {
         if waits {
             let load = self.service.model.executor.last_load();
             self.clock.waits = JobTimes::waited(self.job.created_at(), now(), load);
+            self.spans.admit(&self.job, load);
         }
         self.job.assign();
         if !self.input_files.is_empty() {
@@ -316,6 +325,7 @@ impl Tracker {
         began_at: Timestamp,
     ) -> Option<StartedRun> {
         self.clock.start();
+        self.spans.begin(&self.job);
         let Some(mut insert) = self.insert.take() else {
             self.publish_begin(began_at);
             return Some(StartedRun {
@@ -330,7 +340,7 @@ impl Tracker {
                 biased;
                 // Polling sends the work to the model; its first event is kept until it may be published.
                 event = running.next(), if first_event.is_none() => {
-                    self.clock.observe(&event);
+                    self.observe(&event);
                     first_event = Some(event);
                 }
                 inserted = &mut insert => break inserted.is_ok(),
@@ -410,7 +420,7 @@ impl Tracker {
                     continue;
                 }
             };
-            self.clock.observe(&event);
+            self.observe(&event);
             match event {
                 Event::Log { source, text } => self.log(source, text),
                 Event::Metric(metric) => self.job.metric(metric),
@@ -460,6 +470,14 @@ impl Tracker {
                     return terminal;
                 }
             }
+        }
+    }
+
+    /// Notes when the model has ended the run.
+    fn observe(&mut self, event: &Event) {
+        self.clock.observe(event);
+        if matches!(event, Event::Ended(_)) {
+            self.spans.model_ended();
         }
     }
 

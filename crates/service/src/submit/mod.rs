@@ -2,7 +2,7 @@
 //! the queue, records the job, and starts its tracker.
 
 mod prepare;
-pub(crate) mod stored_warnings;
+pub(crate) mod stored_context;
 mod submission;
 
 use std::collections::BTreeMap;
@@ -14,6 +14,7 @@ use tidegate_core::planted;
 use tidegate_core::port::{Admitted, BoxFuture};
 use tidegate_core::record::JobSpec;
 use tidegate_core::store::{Inserted, Store, StoreError};
+use tidegate_core::trace::{self, SpanContext};
 use tidegate_core::{Refusal, Work, chain};
 use tokio::sync::oneshot;
 
@@ -21,6 +22,7 @@ use crate::audit;
 use crate::files::StoredInputs;
 use crate::job_service::JobService;
 use crate::run::deadlines::Deadlines;
+use crate::run::job_spans::JobSpans;
 use crate::run::recorder::{Caller, JobRecorder};
 use crate::run::tracker::{RunClock, Tracker};
 use crate::waiting::claims::ClaimGuard;
@@ -35,6 +37,7 @@ impl JobService {
     /// for later is recorded first; for other jobs nothing here waits.
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, Refusal> {
         let api = submission.api;
+        trace::keep_request_span();
         match self.submit_uncounted(submission).await {
             Ok(Submitted::Running(job)) => Ok(Submitted::Running(self.with_input(job).await)),
             Ok(submitted) => Ok(submitted),
@@ -48,6 +51,7 @@ impl JobService {
     async fn submit_uncounted(&self, submission: Submission) -> Result<Submitted, Refusal> {
         // In a cluster another process runs the job.
         let is_recorded = submission.is_recorded() || self.cluster().is_some();
+        let trace = trace::request_context();
         planted!(UnrecordedJob, let is_recorded = false);
         match self.store() {
             Some(store) if is_recorded => {
@@ -57,14 +61,14 @@ impl JobService {
                 let submitting = self
                     .model
                     .tasks
-                    .spawn(async move { service.submit_recorded(store, submission).await });
+                    .spawn(async move { service.submit_recorded(store, submission, trace).await });
                 submitting.await.unwrap_or(Err(Refusal::StoreUnavailable))
             }
             Some(_) | None => {
                 // Closing waits for this call until the job has a task of its own.
                 let _counted = self.model.tasks.token();
                 let stored = self.stored_inputs(&submission).await?;
-                match self.prepare(submission, &stored)? {
+                match self.prepare(submission, &stored, trace)? {
                     Preparation::Existing(submitted) => Ok(submitted),
                     Preparation::New(prepared, placement) => {
                         Ok(self.accept(prepared, placement, None).await)
@@ -85,6 +89,7 @@ impl JobService {
         &self,
         store: Arc<dyn Store>,
         submission: Submission,
+        trace: Option<SpanContext>,
     ) -> Result<Submitted, Refusal> {
         let _counted = self.model.tasks.token();
         let stored = self.stored_inputs(&submission).await?;
@@ -106,7 +111,7 @@ impl JobService {
             return self.replay(existing, &submission, &stored);
         }
         let (on_duplicate, has_id) = (submission.on_duplicate, submission.id.is_some());
-        let (prepared, placement) = match self.prepare(submission, &stored)? {
+        let (prepared, placement) = match self.prepare(submission, &stored, trace)? {
             Preparation::Existing(submitted) => return Ok(submitted),
             Preparation::New(prepared, placement) => (prepared, placement),
         };
@@ -297,6 +302,7 @@ impl JobService {
             began_at: None,
             on_committed: None,
             clock: RunClock::default(),
+            spans: JobSpans::default(),
             claim,
             leased: None,
             job,
@@ -343,7 +349,7 @@ fn spec(prepared: &PreparedJob) -> JobSpec {
         input: checked.json.clone(),
         files: pointers.collect(),
         secrets: checked.secrets.clone(),
-        context: stored_warnings::stored_context(prepared),
+        context: stored_context::stored_context(prepared),
         destination: prepared.destination.clone(),
         hook: job.hook().cloned(),
         api: job.api(),

@@ -10,6 +10,7 @@ use tidegate_core::planted;
 use tidegate_core::policy::QueueingPolicy;
 use tidegate_core::port::{Admitted, WaitPolicy};
 use tidegate_core::refusal::WaitingLimit;
+use tidegate_core::trace::SpanContext;
 use tidegate_core::{JobId, JobKind, Refusal};
 
 use super::{OnDuplicateId, ResponseMode, Submission, Submitted};
@@ -56,6 +57,7 @@ impl JobService {
         &self,
         submission: Submission,
         stored: &StoredInputs,
+        trace: Option<SpanContext>,
     ) -> Result<Preparation, Refusal> {
         let registry = &self.shared().registry;
         if let Some(existing) = submission
@@ -91,7 +93,7 @@ impl JobService {
         let history = schema
             .filter(|schema| schema.can_stream)
             .map(|_| self.model.stream_history);
-        let prepared = self.create_job(submission, checked, history)?;
+        let prepared = self.create_job(submission, checked, history, trace)?;
         Ok(match prepared {
             Ok(prepared) => Preparation::New(prepared, placement),
             // Dropping the placement releases the slot.
@@ -181,6 +183,7 @@ impl JobService {
         submission: Submission,
         mut checked: CheckedInput,
         history: Option<usize>,
+        trace: Option<SpanContext>,
     ) -> Result<Result<PreparedJob, Submitted>, Refusal> {
         let deadline = submission
             .deadline
@@ -201,6 +204,7 @@ impl JobService {
                 .webhook
                 .as_ref()
                 .map(|webhook| Arc::new(webhook.to_spec())),
+            trace,
             input: checked.json.clone(),
             secrets: checked.secrets.clone(),
             for_readers: submission.response_mode == ResponseMode::Stream,

@@ -160,6 +160,7 @@ impl JobService {
             created_at: stored.created_at(),
             deadline: None,
             hook: stored.hook().map(Arc::new),
+            trace: None,
             for_readers: false,
             history: None,
             max_output: 0,

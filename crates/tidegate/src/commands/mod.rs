@@ -33,6 +33,7 @@ use crate::cli::{Cli, Command};
 use crate::compat::CogEnv;
 use crate::runpod_env::{RunpodEnv, server_log_filter};
 use crate::telemetry;
+use crate::trace_export::TraceExport;
 
 /// Runs a command.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
@@ -61,14 +62,22 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     telemetry::start(&cli, &env, default)?;
     let format = telemetry::format(&cli, &env);
     match cli.command {
-        Command::Serve(args) => on_runtime(serve::serve(&args, &env, format)),
-        Command::Api(args) => on_runtime(api::api(&args, &env)),
+        Command::Serve(args) => {
+            on_runtime(traced("tidegate-serve", serve::serve(&args, &env, format)))
+        }
+        Command::Api(args) => on_runtime(traced("tidegate-api", api::api(&args, &env))),
         Command::Platform(args) => on_runtime(platform::platform(&args, &env)),
-        Command::Router(args) => on_runtime(router::router(&args, cli.config.as_deref())),
+        Command::Router(args) => {
+            let command = router::router(&args, cli.config.as_deref());
+            on_runtime(traced("tidegate-router", command))
+        }
         Command::Endpoints(args) => on_runtime(endpoints::endpoints(&args)),
         Command::Predict(args) => on_runtime(predict::predict(&args, &env)),
         Command::Worker(args) => on_runtime(worker::worker(&args, &env, &RunpodEnv::read()?)),
-        Command::Director(args) => on_runtime(director::director(&args, &env, format)),
+        Command::Director(args) => {
+            let command = director::director(&args, &env, format);
+            on_runtime(traced("tidegate-director", command))
+        }
         Command::Ps(args) => on_runtime(ps::ps(&args)),
         Command::Logs(args) => on_runtime(logs::logs(&args)),
         Command::Cancel(args) => on_runtime(cancel::cancel(&args)),
@@ -88,6 +97,18 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// Runs a command whose spans are exported under the name `service`. The last ones are exported when the
+/// command has shut everything else down.
+async fn traced(
+    service: &'static str,
+    command: impl Future<Output = anyhow::Result<ExitCode>>,
+) -> anyhow::Result<ExitCode> {
+    let export = TraceExport::start(service)?;
+    let result = command.await;
+    export.finish().await;
+    result
 }
 
 fn on_runtime(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
