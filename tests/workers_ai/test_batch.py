@@ -16,9 +16,9 @@ RUN = "/client/v4/accounts/any/ai/run"
 
 
 @pytest.fixture
-def durable(serve_alone: Callable[..., Server], tmp_path: Path) -> Callable[..., Server]:
+def durable(start_server: Callable[..., Server], tmp_path: Path) -> Callable[..., Server]:
     """Start a server; all servers of one test use the same data folder."""
-    return lambda model: serve_alone(model, env={"TIDEGATE_DATA_DIR": str(tmp_path / "data")})
+    return lambda model: start_server(model, env={"TIDEGATE_DATA_DIR": str(tmp_path / "data")})
 
 
 def queue(server: Server, model: str, requests: list[dict[str, Any]]) -> str:
@@ -84,7 +84,7 @@ def test_a_batch_survives_the_death_of_the_server(durable, gate):
     wait_until(lambda: poll(server, "chat_words", id)["status"] == "running", "the batch to run")
     os.kill(server.process.pid, signal.SIGKILL)
     server.process.wait()
-    gate.touch()
+    gate.open()
     again = durable("chat_words")
     first, second = results(again, "chat_words", id)["responses"]
     assert first["result"]["response"] == f"hold={gate} two"
@@ -106,8 +106,8 @@ def test_an_unknown_batch(durable):
     assert (reply.status, reply.json["errors"][0]["code"]) == (404, 7003)
 
 
-def test_batches_need_a_store(serve_alone):
-    server = serve_alone("chat_words", env={"TIDEGATE_DATA_DIR": "none"})
+def test_batches_need_a_store(start_server):
+    server = start_server("chat_words", env={"TIDEGATE_DATA_DIR": "none"})
     reply = server.post(f"{RUN}/chat_words?queueRequest=true", {"requests": [{"prompt": "x"}]})
     assert reply.status == 501
     assert "--data-dir" in reply.json["errors"][0]["message"]
