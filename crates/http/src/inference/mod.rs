@@ -24,8 +24,9 @@ use tidegate_service::{
 };
 
 pub(crate) use embeddings::embeddings_of;
+pub(crate) use output::{answer_of_output, output_value};
 pub(crate) use stream_body::{FirstEvents, stream_body};
-pub(crate) use text_job::{TextJob, TextRules, text_of_output};
+pub(crate) use text_job::{TextJob, TextRules};
 
 /// How long a request waits until the schema of a model is known that is being loaded.
 const SCHEMA_TIMEOUT: Duration = Duration::from_secs(20);
@@ -117,7 +118,7 @@ impl InferenceModel {
     }
 
     /// Whether the model gives its output in parts while it runs.
-    fn streams(&self) -> bool {
+    pub(crate) fn streams(&self) -> bool {
         self.schema.can_stream
     }
 

@@ -24,11 +24,12 @@ use super::AppState;
 use super::error::WorkersAiError;
 use super::parse::{extra_inputs, parse_run_for};
 use super::render::answer_result;
-use super::run::{open, output_value};
+use super::run::open;
 use super::wire::{BatchResponse, BatchResult, BatchStatus, Envelope, ErrorItem};
 use crate::access::Identity;
 use crate::inference::{
-    InferenceError, InferenceModel, TextRules, embeddings_of, failure, text_of_output,
+    InferenceError, InferenceModel, TextRules, answer_of_output, embeddings_of, failure,
+    output_value,
 };
 use crate::openai::parse_text::field;
 use crate::shared::json_fields::JsonFields;
@@ -397,9 +398,7 @@ fn answer(work: &ItemWork, jobs: &[Snapshot]) -> Result<InferenceAnswer, ErrorIt
         return Err(WorkersAiError::expired().item());
     };
     match work {
-        ItemWork::Text(rules) => text_of_output(first, rules)
-            .map(InferenceAnswer::Text)
-            .map_err(failed),
+        ItemWork::Text(rules) => answer_of_output(first, rules).map_err(failed),
         ItemWork::Embeddings { texts, .. } => embeddings_of(jobs, *texts)
             .map(InferenceAnswer::Embeddings)
             .map_err(failed),

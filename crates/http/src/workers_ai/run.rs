@@ -14,15 +14,17 @@ use serde_json::{Map, Value};
 use tidegate_core::inference::{InferenceAnswer, InferenceRequest};
 use tidegate_core::record::Api;
 use tidegate_core::text_generation::TextRequest;
-use tidegate_service::{ServedModel, Snapshot};
+use tidegate_service::ServedModel;
 
 use super::AppState;
 use super::batch;
 use super::error::WorkersAiError;
 use super::parse::{extra_inputs, parse_run_for};
-use super::render::{render_answer, stream_event};
+use super::render::{render_answer, stream_event, whole_stream};
 use crate::access::Identity;
-use crate::inference::{FirstEvents, InferenceError, InferenceModel, find_model, stream_body};
+use crate::inference::{
+    FirstEvents, InferenceError, InferenceModel, find_model, output_value, stream_body,
+};
 use crate::shared::body_limit::{BodyLimit, is_json, read_body, read_json_body};
 use crate::shared::response::{event_stream, json};
 use crate::shared::warnings::with_warnings;
@@ -96,6 +98,18 @@ async fn generate(
     request: &TextRequest,
     extra: &Map<String, Value>,
 ) -> Result<Response, WorkersAiError> {
+    // What such a model returns is known at its end only.
+    let is_read_at_end = !(request.stream && model.streams());
+    if is_read_at_end && !model.interface().declares_text() {
+        let (answer, warnings) = model.answer_prompt(request, extra).await?;
+        let response = match answer {
+            InferenceAnswer::Text(text) if request.stream => {
+                event_stream(whole_stream(text).into())
+            }
+            answer => json(StatusCode::OK, render_answer(&answer)),
+        };
+        return Ok(with_warnings(response, &warnings));
+    }
     let job = model.generate(request, extra).await?;
     if request.stream {
         let first = FirstEvents::wait(job).await?;
@@ -126,12 +140,6 @@ async fn run_inputs(
         ),
     };
     Ok(with_warnings(response, &over.warnings))
-}
-
-/// The output of a job that has ended.
-pub(super) fn output_value(job: &Snapshot) -> Value {
-    let output = job.output.as_deref().unwrap_or(b"null");
-    serde_json::from_slice(output).unwrap_or_default()
 }
 
 /// A body that is a file becomes the input of a model that has exactly one input for files.
