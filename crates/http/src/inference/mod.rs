@@ -4,6 +4,7 @@
 
 mod embeddings;
 mod output;
+mod refused;
 mod stream_body;
 mod text_job;
 
@@ -25,6 +26,7 @@ use tidegate_service::{
 
 pub(crate) use embeddings::embeddings_of;
 pub(crate) use output::{answer_of_output, output_value};
+pub(crate) use refused::{RefusalKind, RefusedRequest};
 pub(crate) use stream_body::{FirstEvents, stream_body};
 pub(crate) use text_job::{TextJob, TextRules};
 
@@ -38,8 +40,8 @@ const FOREIGN_PREFIXES: [&str; 2] = ["@cf/", "@hf/"];
 pub(crate) enum InferenceError {
     /// The model cannot be asked for this.
     Unsupported(UnsupportedRequest),
-    /// The job was refused. The fields of an invalid input have the names of the request's parameters.
-    Refused(Refusal),
+    /// The job was refused. An invalid input has the name of the request's parameter.
+    Refused(RefusedRequest),
     /// The job failed.
     Failed(TextError),
 }
@@ -93,7 +95,7 @@ impl InferenceModel {
         service: JobService,
         caller: &Account,
         api: Api,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, RefusedRequest> {
         service.wait_for_description(SCHEMA_TIMEOUT).await;
         let Some(schema) = service.description() else {
             let health = match service.health().await.health {
@@ -103,7 +105,7 @@ impl InferenceModel {
             };
             let refusal = Refusal::NotReady { health };
             service.count_refusal(api, &refusal);
-            return Err(refusal);
+            return Err(refusal.into());
         };
         Ok(Self {
             service,
@@ -133,7 +135,7 @@ impl InferenceModel {
             // The id is new.
             Submitted::Running(job) | Submitted::Ended(job) => {
                 let refusal = Refusal::IdInUse(job.id().clone());
-                Err(InferenceError::Refused(refusal))
+                Err(InferenceError::Refused(refusal.into()))
             }
         }
     }
@@ -158,10 +160,11 @@ impl InferenceModel {
         submission: Submission,
         input: &MappedInput,
     ) -> Result<Submitted, InferenceError> {
-        self.service
-            .submit(submission)
-            .await
-            .map_err(|refusal| InferenceError::Refused(named_by_parameters(refusal, input)))
+        self.service.submit(submission).await.map_err(|refusal| {
+            let refusal = named_by_parameters(refusal, input);
+            let busy_for = || self.service.retry_after();
+            InferenceError::Refused(RefusedRequest::new(refusal, busy_for))
+        })
     }
 
     fn submission(&self, input: &MappedInput, policies: JobPolicies) -> Submission {

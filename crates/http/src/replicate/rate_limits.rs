@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use super::reply::ApiError;
 use super::{AppState, is_open};
 use crate::access::Identity;
+use crate::shared::response::whole_seconds;
 
 /// How long a request waits for the shared counter.
 const SHARED_TIMEOUT: Duration = Duration::from_millis(500);
@@ -234,11 +235,6 @@ impl RateLimitStatus {
             HeaderValue::from(whole_seconds(self.reset)),
         );
     }
-}
-
-/// Rounded up, so that a client that waits this long is not refused again.
-pub(super) fn whole_seconds(time: Duration) -> u64 {
-    time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
 #[cfg(test)]

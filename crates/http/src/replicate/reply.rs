@@ -16,14 +16,13 @@ use tidegate_core::store::StoreError;
 use tidegate_core::{Refusal, chain};
 use tidegate_service::FileStoreError;
 
-use super::rate_limits::whole_seconds;
 use super::wire::{InvalidField, Problem};
 use crate::openai::error::OpenAiError;
 use crate::request_metrics::RejectReason;
 use crate::shared::body_limit::BodyError;
 use crate::shared::cancel_after::InvalidCancelAfter;
 use crate::shared::parse_body::{BodyParseError, ShapeError};
-use crate::shared::response::{json, retry_soon};
+use crate::shared::response::{json, retry_soon, whole_seconds};
 
 /// 200 with a JSON body.
 pub(super) fn ok(body: &impl Serialize) -> Response {

@@ -28,8 +28,8 @@ use super::run::open;
 use super::wire::{BatchResponse, BatchResult, BatchStatus, Envelope, ErrorItem};
 use crate::access::Identity;
 use crate::inference::{
-    InferenceError, InferenceModel, TextRules, answer_of_output, embeddings_of, failure,
-    output_value,
+    InferenceError, InferenceModel, RefusalKind, TextRules, answer_of_output, embeddings_of,
+    failure, output_value,
 };
 use crate::openai::parse_text::field;
 use crate::shared::json_fields::JsonFields;
@@ -316,8 +316,8 @@ async fn queue_item(
         Err(error) => ItemWork::Refused(error.item()),
         Ok((work, inputs)) => match queue_jobs(model, id, index, &inputs).await {
             Ok(()) => work,
-            Err(InferenceError::Refused(refusal @ Refusal::InvalidInput(_))) => {
-                ItemWork::Refused(WorkersAiError::from(refusal).item())
+            Err(InferenceError::Refused(refused)) if refused.kind == RefusalKind::Invalid => {
+                ItemWork::Refused(WorkersAiError::from(refused).item())
             }
             Err(error) => return Err(error.into()),
         },
