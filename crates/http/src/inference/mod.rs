@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tidegate_core::health::Health;
 use tidegate_core::model_interface::{MappedInput, ModelInterface, UnsupportedRequest};
-use tidegate_core::policy::JobPolicies;
+use tidegate_core::policy::{JobPolicies, QueueingPolicy};
 use tidegate_core::record::Api;
 use tidegate_core::text_generation::{TextError, TextErrorKind};
 use tidegate_core::{Account, JobId, JobKind, Refusal, Status};
@@ -124,11 +124,28 @@ impl InferenceModel {
         self.schema.can_stream
     }
 
+    /// Adds the fields of a request that are no parameters of its API and that are inputs of the model.
+    fn add_extra_inputs(&self, input: &mut MappedInput, extra: &Map<String, Value>) {
+        for (name, value) in extra {
+            if self.interface().has_input(name) && !input.input.contains_key(name) {
+                input.input.insert(name.clone(), value.clone());
+            }
+        }
+    }
+
     /// Starts a job that is canceled when the ticket is dropped.
     async fn start(&self, input: &MappedInput) -> Result<Ticket, InferenceError> {
+        self.start_with(input, self.api.policies()).await
+    }
+
+    async fn start_with(
+        &self,
+        input: &MappedInput,
+        policies: JobPolicies,
+    ) -> Result<Ticket, InferenceError> {
         let submission = Submission {
             response_mode: ResponseMode::Wait,
-            ..self.submission(input, self.api.policies())
+            ..self.submission(input, policies)
         };
         match self.submit(submission, input).await? {
             Submitted::New(ticket) => Ok(ticket.run_in_task()),
@@ -141,18 +158,21 @@ impl InferenceModel {
     }
 
     /// Queues a job that runs without its client, under this id.
-    pub(crate) async fn queue(
-        &self,
-        id: JobId,
-        input: &MappedInput,
-        policies: JobPolicies,
-    ) -> Result<(), InferenceError> {
+    pub(crate) async fn queue(&self, id: JobId, input: &MappedInput) -> Result<(), InferenceError> {
         let submission = Submission {
             id: Some(id),
             response_mode: ResponseMode::Async,
-            ..self.submission(input, policies)
+            ..self.submission(input, self.queued())
         };
         self.submit(submission, input).await.map(|_| ())
+    }
+
+    /// The policies of a job that waits for a slot however long it takes.
+    fn queued(&self) -> JobPolicies {
+        JobPolicies {
+            queueing: QueueingPolicy::Queue,
+            ..self.api.policies()
+        }
     }
 
     async fn submit(

@@ -59,11 +59,7 @@ impl InferenceModel {
         extra: &Map<String, Value>,
     ) -> Result<(MappedInput, TextRules), InferenceError> {
         let mut input = self.interface().text_input(request)?;
-        for (name, value) in extra {
-            if self.interface().has_input(name) && !input.input.contains_key(name) {
-                input.input.insert(name.clone(), value.clone());
-            }
-        }
+        self.add_extra_inputs(&mut input, extra);
         let max_tokens = request.parameters.max_tokens;
         let is_enforced_here = !input.limits_tokens && self.streams();
         if max_tokens.is_some() && !input.limits_tokens && !is_enforced_here {

@@ -13,8 +13,6 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tidegate_core::inference::{InferenceAnswer, InferenceRequest};
 use tidegate_core::model_interface::MappedInput;
-use tidegate_core::policy::{JobPolicies, QueueingPolicy};
-use tidegate_core::record::Api;
 use tidegate_core::store::{Documents, StoreError};
 use tidegate_core::text_generation::Usage;
 use tidegate_core::{Account, JobId, Refusal, Status, chain};
@@ -22,7 +20,7 @@ use tidegate_service::{ServedModel, Snapshot};
 
 use super::AppState;
 use super::error::WorkersAiError;
-use super::parse::{extra_inputs, parse_run_for};
+use super::parse::{extra_embedding_inputs, extra_text_inputs, parse_run_for};
 use super::render::answer_result;
 use super::run::open;
 use super::wire::{BatchResponse, BatchResult, BatchStatus, Envelope, ErrorItem};
@@ -334,12 +332,13 @@ fn prepare(
 ) -> Result<(ItemWork, Vec<MappedInput>), WorkersAiError> {
     match parse_run_for(model.interface(), item.get().as_bytes())? {
         InferenceRequest::Text(request) => {
-            let extra = extra_inputs(item.get().as_bytes())?;
+            let extra = extra_text_inputs(item.get().as_bytes())?;
             let (input, rules) = model.text_input(&request, &extra)?;
             Ok((ItemWork::Text(rules), vec![input]))
         }
         InferenceRequest::Embeddings(request) => {
-            let inputs = model.interface().embedding_inputs(&request)?;
+            let extra = extra_embedding_inputs(item.get().as_bytes())?;
+            let inputs = model.embedding_inputs(&request, &extra)?;
             let work = ItemWork::Embeddings {
                 texts: request.texts.len(),
                 jobs: inputs.len(),
@@ -363,13 +362,9 @@ async fn queue_jobs(
     index: usize,
     inputs: &[MappedInput],
 ) -> Result<(), InferenceError> {
-    let policies = JobPolicies {
-        queueing: QueueingPolicy::Queue,
-        ..Api::WorkersAi.policies()
-    };
     for (part, input) in inputs.iter().enumerate() {
         if let Some(job) = job_id(id, index, part) {
-            model.queue(job, input, policies).await?;
+            model.queue(job, input).await?;
         }
     }
     Ok(())

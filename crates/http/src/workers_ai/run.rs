@@ -19,7 +19,7 @@ use tidegate_service::ServedModel;
 use super::AppState;
 use super::batch;
 use super::error::WorkersAiError;
-use super::parse::{extra_inputs, parse_run_for};
+use super::parse::{extra_embedding_inputs, extra_text_inputs, parse_run_for};
 use super::render::{render_answer, stream_event, whole_stream};
 use crate::access::Identity;
 use crate::inference::{
@@ -59,9 +59,13 @@ pub(super) async fn run(
     }
     let model = open(&served, &caller).await?;
     match parse_run_for(model.interface(), &body)? {
-        InferenceRequest::Text(request) => generate(&model, &request, &extra_inputs(&body)?).await,
+        InferenceRequest::Text(request) => {
+            generate(&model, &request, &extra_text_inputs(&body)?).await
+        }
         InferenceRequest::Embeddings(request) => {
-            let embeddings = model.embed(&request).await?;
+            let embeddings = model
+                .embed(&request, &extra_embedding_inputs(&body)?)
+                .await?;
             let answer = InferenceAnswer::Embeddings(embeddings);
             Ok(json(StatusCode::OK, render_answer(&answer)))
         }
