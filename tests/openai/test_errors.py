@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import openai
 import pytest
+from http_client import BackgroundRequest
+from waiting import wait_until
 
 HELLO = [{"role": "user", "content": "one two three"}]
 TOKEN = "token-of-ann-0123456789abcdef0123"
@@ -90,6 +92,47 @@ def test_a_busy_model_is_a_rate_limit(start_server, openai_client, gate):
     gate.open()
     assert len(list(stream)) == 3
     server.wait_health("READY")
+
+
+def test_the_time_to_retry_grows_with_the_queue(start_server, gate):
+    """No run has ended yet, so each is expected to take 2 s: one runs, two wait, and the next is refused."""
+    server = start_server("chat_words", "--queue", "2")
+    body = {"model": "chat_words", "prompt": f"hold={gate} two"}
+    requests = []
+    for waiting in range(3):
+        sibling = server.sibling()
+        requests.append(BackgroundRequest(lambda sibling=sibling: sibling.post("/v1/completions", body)))
+        wait_until(lambda waiting=waiting: server.open_jobs() == waiting + 1, "the request to be accepted")
+    refused = server.post("/v1/completions", body)
+    assert (refused.status, refused.headers["retry-after"]) == (429, "6")
+    gate.open()
+    assert [request.reply().status for request in requests] == [200] * 3
+
+
+def test_the_rate_limit_of_an_account(start_server, openai_client):
+    server = start_server("chat_words", "--rate-limit", "2/h")
+    client = openai_client(server)
+    for _ in range(2):
+        client.chat.completions.create(model="chat_words", messages=HELLO)
+    with pytest.raises(openai.RateLimitError, match="--rate-limit") as raised:
+        client.chat.completions.create(model="chat_words", messages=HELLO)
+    assert (raised.value.code, raised.value.type) == ("rate_limit_exceeded", "rate_limit_error")
+    assert 1700 < int(raised.value.response.headers["retry-after"]) <= 1800
+    assert raised.value.response.headers["ratelimit-remaining"] == "0"
+    # The other endpoints share it.
+    for call in (client.models.list, lambda: client.models.retrieve("chat_words")):
+        with pytest.raises(openai.RateLimitError) as raised:
+            call()
+        assert raised.value.code == "rate_limit_exceeded"
+
+
+def test_requests_that_run_a_model_have_the_limit_of_creates(start_server, openai_client):
+    server = start_server("chat_words", "--rate-limit-create", "1/h", "--rate-limit", "100/h")
+    client = openai_client(server)
+    client.completions.create(model="chat_words", prompt="a")
+    with pytest.raises(openai.RateLimitError, match="--rate-limit-create"):
+        client.completions.create(model="chat_words", prompt="a")
+    assert [model.id for model in client.models.list()] == ["local/chat_words"]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ pub(crate) struct OpenAiError {
 const INVALID_REQUEST: &str = "invalid_request_error";
 const SERVER_ERROR: &str = "server_error";
 const RATE_LIMIT: &str = "rate_limit_error";
+const RATE_LIMIT_EXCEEDED: &str = "rate_limit_exceeded";
 
 impl OpenAiError {
     /// An error with this status.
@@ -99,6 +100,16 @@ impl OpenAiError {
         Self {
             code: Some("invalid_api_key"),
             ..Self::new(StatusCode::UNAUTHORIZED, reason)
+        }
+    }
+
+    /// 429: the account has sent too many requests.
+    pub(crate) fn rate_limited(message: impl Into<String>, retry_after: u64) -> Self {
+        Self {
+            kind: RATE_LIMIT,
+            code: Some(RATE_LIMIT_EXCEEDED),
+            retry_after: Some(retry_after),
+            ..Self::new(StatusCode::TOO_MANY_REQUESTS, message)
         }
     }
 
@@ -185,7 +196,7 @@ impl From<UnsupportedRequest> for OpenAiError {
 impl From<RefusedRequest> for OpenAiError {
     fn from(refused: RefusedRequest) -> Self {
         let (kind, code) = match refused.kind {
-            RefusalKind::Busy => (RATE_LIMIT, Some("rate_limit_exceeded")),
+            RefusalKind::Busy => (RATE_LIMIT, Some(RATE_LIMIT_EXCEEDED)),
             RefusalKind::Unavailable => (SERVER_ERROR, Some("service_unavailable")),
             RefusalKind::NoSpace => (SERVER_ERROR, None),
             RefusalKind::Invalid | RefusalKind::Conflict => (INVALID_REQUEST, None),

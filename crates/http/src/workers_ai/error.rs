@@ -20,6 +20,8 @@ const INCOMPLETE: u32 = 3003;
 const TOO_LARGE: u32 = 3006;
 const TIMED_OUT: u32 = 3007;
 const ABORTED: u32 = 3008;
+/// The code of an account that is over its rate limit.
+const ACCOUNT_LIMITED: u32 = 3036;
 /// The code of a request without capacity. Clients may repeat it.
 pub(crate) const OUT_OF_CAPACITY: u32 = 3040;
 /// The code of a failure of the model or the server.
@@ -92,6 +94,14 @@ impl WorkersAiError {
     /// 413.
     pub(crate) fn too_large(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE, message)
+    }
+
+    /// 429: the account has sent too many requests.
+    pub(crate) fn rate_limited(message: impl Into<String>, retry_after: u64) -> Self {
+        Self {
+            retry_after: Some(retry_after),
+            ..Self::new(StatusCode::TOO_MANY_REQUESTS, ACCOUNT_LIMITED, message)
+        }
     }
 
     /// 401: the token is missing or unknown.

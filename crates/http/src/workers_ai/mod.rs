@@ -24,6 +24,7 @@ use tidegate_core::store::Documents;
 use tidegate_service::ModelRegistry;
 
 use crate::openai;
+use crate::rate_limits::{RateLimits, limited};
 use error::WorkersAiError;
 
 /// The prefix of every path of this API.
@@ -38,6 +39,8 @@ pub struct Config {
     pub body_timeout: Duration,
     /// Stores batches; `None` if the server has no store that survives a restart.
     pub documents: Option<Arc<dyn Documents>>,
+    /// The rate limits of each account.
+    pub limits: Arc<RateLimits>,
 }
 
 struct AppState {
@@ -50,6 +53,7 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
     let openai_config = openai::Config {
         max_body: config.max_body,
         body_timeout: config.body_timeout,
+        limits: Arc::clone(&config.limits),
     };
     let openai_state = Arc::new(openai::AppState {
         models: models.clone(),
@@ -62,8 +66,9 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
         .method_not_allowed_fallback(openai::method_not_allowed)
         .route_layer(from_fn(access::check_account_for_openai))
         .with_state(openai_state);
+    let limits = Arc::clone(&config.limits);
     let state = Arc::new(AppState { models, config });
-    Router::new()
+    let routes = Router::new()
         .route(&at("run/{*model}"), post(run::run))
         .route(&at("models/search"), get(catalog::search))
         .route(&at("models/schema"), get(catalog::schema))
@@ -71,7 +76,8 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
         .route("/client/v4/{*rest}", any(no_such_path))
         .method_not_allowed_fallback(no_such_method)
         .with_state(state)
-        .merge(openai_routes)
+        .merge(openai_routes);
+    limited(routes, &limits)
 }
 
 fn at(path: &str) -> String {
