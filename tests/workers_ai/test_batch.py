@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from raw_http import RawConnection, json_request
 from server_process import Server
 from waiting import wait_until
 
@@ -98,6 +99,46 @@ def test_the_results_survive_a_restart(durable):
     os.kill(server.process.pid, signal.SIGKILL)
     server.process.wait()
     assert poll(durable("chat_words"), "chat_words", id) == before
+
+
+def test_a_batch_of_values(durable):
+    server = durable("any_output")
+    id = queue(server, "any_output", [{"prompt": '{"a": 1}'}, {"prompt": "text"}])
+    first, second = results(server, "any_output", id)["responses"]
+    assert (first["result"], second["result"]) == ({"a": 1}, {"response": "text"})
+
+
+BATCHES = {
+    "chat_words": lambda gate: [{"prompt": f"hold={gate} two"}] * 1000,
+    "embed_one": lambda gate: [{"text": [f"hold={gate}"] * 20}] * 50,
+}
+
+
+@pytest.mark.parametrize("model", BATCHES)
+def test_a_client_that_disconnects_leaves_no_part_of_a_batch(durable, gate, model):
+    """The first job runs until the gate opens. A batch that was complete before stays."""
+    server = durable(model)
+    target = f"{RUN}/{model}?queueRequest=true"
+    with RawConnection(server) as connection:
+        connection.send(json_request({"requests": BATCHES[model](gate)}, target=target))
+        wait_until(lambda: server.open_jobs() > 0, "the first job")
+    wait_until(lambda: server.open_jobs() in (0, 1000), "no job, or all of them")
+
+
+@pytest.mark.parametrize("model", BATCHES)
+def test_a_batch_that_fails_in_the_middle_leaves_no_jobs(durable, gate, model):
+    """The server shuts down and refuses the jobs that are left. A batch that was complete before stays."""
+    server = durable(model)
+    target = f"{RUN}/{model}?queueRequest=true"
+    with RawConnection(server) as connection:
+        connection.send(json_request({"requests": BATCHES[model](gate)}, target=target))
+        wait_until(lambda: server.open_jobs() > 0, "the first job")
+        server.signal(signal.SIGTERM)
+        status = connection.reply().status
+    server.signal(signal.SIGTERM)
+    server.wait_exit()
+    left = durable(model).open_jobs()
+    assert (status, left) in ((503, 0), (200, 1000))
 
 
 def test_an_unknown_batch(durable):

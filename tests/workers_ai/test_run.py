@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 
 import cloudflare
+import httpx
 import pytest
 from openai import OpenAI
 
@@ -71,23 +73,66 @@ def test_embeddings(shared_server, cloudflare_client, model):
     assert answer["shape"] == [2, 2]
 
 
+def test_other_inputs_of_an_embedding_model_are_passed_on(shared_server):
+    body = {"text": "a" * 4, "normalize": True, "unknown": 1}
+    [vector] = shared_server("embed_one").post(f"{RUN}/embed_one", body).json["result"]["data"]
+    assert math.hypot(*vector) == pytest.approx(1.0)
+
+
 def test_an_image_is_the_body(shared_server):
     reply = shared_server("draw").post(f"{RUN}/draw", {"prompt": "a cat"})
     assert reply.content_type == "image/png"
     assert reply.body == b"\x89PNG\r\n\x1a\na cat"
 
 
-def test_a_file_is_the_input(shared_server):
-    reply = shared_server("draw").request(
-        "POST", f"{RUN}/draw", data=b"\x00\xff", headers={"content-type": "image/png"}
-    )
+@pytest.mark.parametrize(
+    "type", ["image/png", "audio/mpeg", "Audio/X-WAV; rate=16000", "application/octet-stream", None]
+)
+def test_a_file_is_the_input(shared_server, type):
+    headers = {"content-type": type} if type else {}
+    reply = shared_server("draw").request("POST", f"{RUN}/draw", data=b"\x00\xff", headers=headers)
     assert reply.body == b"\x89PNG\r\n\x1a\n\x00\xff"
+
+
+def test_a_file_of_the_official_client_is_the_input(shared_server, cloudflare_client):
+    response = cloudflare_client(shared_server("draw")).post(
+        "/accounts/any/ai/run/local%2Fdraw",
+        cast_to=httpx.Response,
+        content=b"RIFF\x00",
+        options={"headers": {"Content-Type": "application/octet-stream"}},
+    )
+    assert response.content == b"\x89PNG\r\n\x1a\nRIFF\x00"
+
+
+@pytest.mark.parametrize("model", ["chat_words", "files_in"])
+def test_a_file_for_a_model_without_exactly_one_file_input_is_refused(shared_server, model):
+    headers = {"content-type": "audio/mpeg"}
+    reply = shared_server(model).request("POST", f"{RUN}/{model}", data=b"\x00", headers=headers)
+    assert (reply.status, reply.json["errors"][0]["code"]) == (400, 5004)
+    assert "exactly one file" in reply.json["errors"][0]["message"]
 
 
 def test_other_models_answer_their_output(shared_server):
     reply = shared_server("outputs").post(f"{RUN}/outputs", {"kind": "dict"})
     assert reply.status == 200, str(reply)
     assert reply.json["success"] is True
+
+
+@pytest.mark.parametrize("value", [{"a": [1]}, ["a", "b"], 7, None, True])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_model_that_returns_anything_answers_its_output(shared_server, value, stream):
+    body = {"prompt": json.dumps(value), "stream": stream}
+    reply = shared_server("any_output").post(f"{RUN}/any_output", body)
+    assert reply.json == {"result": value, "success": True, "errors": [], "messages": []}
+
+
+def test_a_text_of_a_model_that_returns_anything_is_the_response(shared_server):
+    server = shared_server("any_output")
+    reply = server.post(f"{RUN}/any_output", {"prompt": "one STOP two", "stop": "STOP"})
+    assert reply.json["result"] == {"response": "one "}
+    stream = server.post(f"{RUN}/any_output", {"prompt": "one two", "stream": True}).body.decode()
+    assert stream.startswith('data: {"response":"one two"}\n\n')
+    assert stream.endswith("data: [DONE]\n\n")
 
 
 def test_an_unknown_model(shared_server, cloudflare_client):
@@ -131,6 +176,21 @@ def test_a_busy_model_is_out_of_capacity(start_server, cloudflare_client, gate):
     assert raised.value.errors[0].code == 3040
     assert raised.value.errors[0].message == "Capacity temporarily exceeded, please try again."
     assert int(raised.value.response.headers["retry-after"]) >= 1
+
+
+def test_the_rate_limit_of_an_account(start_server, cloudflare_client):
+    server = start_server("chat_words", "--rate-limit", "1/h")
+    client = cloudflare_client(server)
+    client.ai.run("chat_words", account_id="any", prompt="x")
+    with pytest.raises(cloudflare.RateLimitError) as raised:
+        client.ai.run("chat_words", account_id="any", prompt="x")
+    assert raised.value.errors[0].code == 3036
+    assert "--rate-limit" in raised.value.errors[0].message
+    assert 3500 < int(raised.value.response.headers["retry-after"]) <= 3600
+    # OpenAI's API shares the limit, also below the account.
+    for path in ("/client/v4/accounts/any/ai/v1/completions", "/v1/completions"):
+        refused = server.post(path, {"model": "chat_words", "prompt": "x"})
+        assert (refused.status, refused.json["error"]["code"]) == (429, "rate_limit_exceeded")
 
 
 def test_the_account_is_the_account_of_the_token(start_server, cloudflare_client):
@@ -190,4 +250,4 @@ def test_a_body_without_a_chosen_type_is_json_or_a_file(shared_server):
     assert reply.json["result"]["response"] == "hi"
     refused = server.request("POST", f"{RUN}/chat_words", data=b"\x00\x01", headers=form)
     assert refused.status == 400
-    assert "input for a file" in refused.json["errors"][0]["message"]
+    assert "exactly one file" in refused.json["errors"][0]["message"]

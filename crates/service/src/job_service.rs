@@ -477,6 +477,11 @@ impl JobService {
         }
     }
 
+    /// Runs work on jobs of this model in a task of its own, which closing the service waits for.
+    pub fn spawn_tracked(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.model.tasks.spawn(work);
+    }
+
     /// The model and version of this service.
     pub fn target(&self) -> &Target {
         &self.model.target

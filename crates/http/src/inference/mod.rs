@@ -167,6 +167,11 @@ impl InferenceModel {
         self.submit(submission, input).await.map(|_| ())
     }
 
+    /// Runs work on jobs of the model that must not end with the request of a client.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.service.spawn_tracked(work);
+    }
+
     /// The policies of a job that waits for a slot however long it takes.
     fn queued(&self) -> JobPolicies {
         JobPolicies {

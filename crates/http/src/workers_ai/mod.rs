@@ -25,6 +25,7 @@ use tidegate_service::ModelRegistry;
 
 use crate::openai;
 use crate::rate_limits::{RateLimits, limited};
+use batch::BatchDocuments;
 use error::WorkersAiError;
 
 /// The prefix of every path of this API.
@@ -46,6 +47,8 @@ pub struct Config {
 struct AppState {
     models: ModelRegistry,
     config: Config,
+    /// `None` without a store that survives a restart.
+    batches: Option<Arc<BatchDocuments>>,
 }
 
 /// The routes of this API.
@@ -67,7 +70,12 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
         .route_layer(from_fn(access::check_account_for_openai))
         .with_state(openai_state);
     let limits = Arc::clone(&config.limits);
-    let state = Arc::new(AppState { models, config });
+    let batches = config.documents.clone().map(BatchDocuments::new);
+    let state = Arc::new(AppState {
+        models,
+        config,
+        batches: batches.map(Arc::new),
+    });
     let routes = Router::new()
         .route(&at("run/{*model}"), post(run::run))
         .route(&at("models/search"), get(catalog::search))

@@ -154,7 +154,7 @@ async fn run_file(
 ) -> Result<Response, WorkersAiError> {
     let Some(name) = model.interface().file_input() else {
         return Err(WorkersAiError::invalid(
-            "the model has not exactly one input for a file; send its inputs as JSON with `content-type: application/json`",
+            "the body is a file, and the model does not have exactly one file input; send its inputs as JSON with `content-type: application/json`",
         ));
     };
     let uri = format!("data:{media_type};base64,{}", STANDARD.encode(body));
@@ -171,22 +171,26 @@ fn binary_type(headers: &HeaderMap) -> Option<String> {
     if is_json(value.as_bytes()) {
         return None;
     }
-    let essence = value.to_str().ok()?.split(';').next()?.trim();
+    let essence = essence(value);
     // Web forms and plain text are mistakes, and JSON errors describe them.
     let is_binary = ["image/", "audio/", "video/", "application/octet-stream"]
         .iter()
         .any(|prefix| essence.starts_with(prefix));
-    is_binary.then(|| essence.to_owned())
+    is_binary.then_some(essence)
 }
 
-/// Whether the client has not chosen a type: curl sends the one of web forms then, also for JSON and files.
+/// Whether the client has not chosen a type: `fetch` sends none for bytes, and curl the one of web forms,
+/// also for JSON and files.
 fn is_untyped(headers: &HeaderMap) -> bool {
-    let essence = |value: &HeaderValue| {
-        let text = value.to_str().unwrap_or_default();
-        text.split(';').next().unwrap_or_default().trim().to_owned()
-    };
     let value = headers.get(CONTENT_TYPE).map(essence);
-    value.as_deref() == Some("application/x-www-form-urlencoded")
+    value.is_none_or(|essence| essence == "application/x-www-form-urlencoded")
+}
+
+/// A media type without its parameters, in lower case.
+fn essence(value: &HeaderValue) -> String {
+    let text = value.to_str().unwrap_or_default();
+    let essence = text.split(';').next().unwrap_or_default();
+    essence.trim().to_ascii_lowercase()
 }
 
 /// Whether a body begins like a JSON object.

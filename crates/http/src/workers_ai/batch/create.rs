@@ -1,0 +1,255 @@
+//! Creates a batch: all of its jobs and its document, or nothing.
+//!
+//! The work is done in a task of its own. A request that is dropped in the middle because its client
+//! disconnected would leave jobs whose results no client can ask for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+use tidegate_core::inference::InferenceRequest;
+use tidegate_core::model_interface::MappedInput;
+use tidegate_core::{Account, JobId, Refusal};
+use tidegate_service::ModelRegistry;
+use tokio::sync::oneshot;
+
+use super::documents::BatchDocuments;
+use super::{BatchItem, ItemWork, WorkersAiBatch, job_id};
+use crate::inference::{InferenceError, InferenceModel, RefusalKind};
+use crate::openai::parse_text::field;
+use crate::shared::json_fields::JsonFields;
+use crate::workers_ai::error::WorkersAiError;
+use crate::workers_ai::parse::{extra_embedding_inputs, extra_text_inputs, parse_run_for};
+use crate::workers_ai::wire::ErrorItem;
+
+/// How many jobs are stored at the same time: the store commits them together.
+const CONCURRENT: usize = 32;
+
+/// A batch that is created.
+pub(super) struct BatchCreation {
+    pub(super) documents: Arc<BatchDocuments>,
+    pub(super) models: ModelRegistry,
+    pub(super) account: Account,
+    pub(super) model: Arc<InferenceModel>,
+    /// The model, `owner/name`.
+    pub(super) model_name: String,
+}
+
+/// The client that waits for the id of its batch.
+type Client = oneshot::Sender<Result<String, WorkersAiError>>;
+
+/// A job of a batch that is to be queued.
+struct BatchJob {
+    /// The index of its request.
+    item: usize,
+    id: JobId,
+    input: MappedInput,
+}
+
+impl BatchCreation {
+    /// Creates a batch and returns its id.
+    pub(super) async fn run(self, requests: &[&RawValue]) -> Result<String, WorkersAiError> {
+        let id = new_id();
+        let (items, jobs) = self.prepare_all(&id, requests)?;
+        let (client, created) = oneshot::channel();
+        let model = Arc::clone(&self.model);
+        model.spawn(async move { self.create(id, items, jobs, client).await });
+        // The task only disappears without an answer if it panics.
+        created
+            .await
+            .unwrap_or_else(|_| Err(Refusal::StoreUnavailable.into()))
+    }
+
+    /// The requests and their jobs. A request that is not valid has an error in the results instead of jobs.
+    fn prepare_all(
+        &self,
+        id: &str,
+        requests: &[&RawValue],
+    ) -> Result<(Vec<BatchItem>, Vec<BatchJob>), WorkersAiError> {
+        let (mut items, mut jobs) = (Vec::with_capacity(requests.len()), Vec::new());
+        for (index, request) in requests.iter().enumerate() {
+            let (item, inputs) = prepare_item(&self.model, request)?;
+            items.push(item);
+            for (part, input) in inputs.into_iter().enumerate() {
+                jobs.push(BatchJob {
+                    item: index,
+                    id: job_id(id, index, part)?,
+                    input,
+                });
+            }
+        }
+        Ok((items, jobs))
+    }
+
+    async fn create(self, id: String, items: Vec<BatchItem>, jobs: Vec<BatchJob>, client: Client) {
+        let stored = match self.queue_all(&jobs, &client).await {
+            Ok(invalid) => self.store(&id, items, invalid).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = stored {
+            self.cancel(&jobs).await;
+            // A client that has disconnected needs no answer.
+            client.send(Err(error)).ok();
+            return;
+        }
+        if client.send(Ok(id.clone())).is_err() {
+            // The client has disconnected without the id, so no client can ask for the results.
+            self.cancel(&jobs).await;
+            // A document that remains expires; the error is logged.
+            self.documents.remove(&self.account, &id).await.ok();
+        }
+        self.documents.sweep_if_due().await;
+    }
+
+    /// Queues all jobs. Returns the requests whose input is not valid.
+    async fn queue_all(
+        &self,
+        jobs: &[BatchJob],
+        client: &Client,
+    ) -> Result<HashMap<usize, ErrorItem>, WorkersAiError> {
+        let mut invalid = HashMap::new();
+        for chunk in jobs.chunks(CONCURRENT) {
+            if client.is_closed() {
+                // Not sent to any client.
+                return Err(WorkersAiError::from(Refusal::Closing));
+            }
+            let queueing = chunk
+                .iter()
+                .map(|job| self.model.queue(job.id.clone(), &job.input));
+            // All of them, also after an error: a job that is being inserted could not be canceled.
+            let queued = join_all(queueing).await;
+            for (job, queued) in chunk.iter().zip(queued) {
+                match queued {
+                    Ok(()) => {}
+                    Err(InferenceError::Refused(refused))
+                        if refused.kind == RefusalKind::Invalid =>
+                    {
+                        invalid.insert(job.item, WorkersAiError::from(refused).item());
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        // The other jobs of such a request would run in vain.
+        let in_vain = jobs.iter().filter(|job| invalid.contains_key(&job.item));
+        self.cancel(in_vain).await;
+        Ok(invalid)
+    }
+
+    async fn store(
+        &self,
+        id: &str,
+        mut items: Vec<BatchItem>,
+        invalid: HashMap<usize, ErrorItem>,
+    ) -> Result<(), WorkersAiError> {
+        for (index, error) in invalid {
+            items[index].work = ItemWork::Refused(error);
+        }
+        let batch = WorkersAiBatch {
+            model: self.model_name.clone(),
+            created_at: Timestamp::now(),
+            items,
+        };
+        self.documents.put(&self.account, id, &batch).await
+    }
+
+    /// Cancels jobs, as far as they exist.
+    async fn cancel(&self, jobs: impl IntoIterator<Item = &BatchJob>) {
+        let jobs: Vec<&BatchJob> = jobs.into_iter().collect();
+        for chunk in jobs.chunks(CONCURRENT) {
+            join_all(chunk.iter().map(|job| self.cancel_job(&job.id))).await;
+        }
+    }
+
+    async fn cancel_job(&self, id: &JobId) {
+        let lookup = self.models.lookup();
+        if lookup.cancel(&self.account, id).await.is_err() {
+            // The store does not work now. The job stops at least in this process.
+            lookup.request_stop(&self.account, id);
+        }
+    }
+}
+
+fn prepare_item(
+    model: &InferenceModel,
+    request: &RawValue,
+) -> Result<(BatchItem, Vec<MappedInput>), WorkersAiError> {
+    let fields: Result<JsonFields<'_>, _> = serde_json::from_str(request.get());
+    let external_reference = match &fields {
+        Ok(fields) => field(fields, "external_reference")?,
+        Err(_) => None,
+    };
+    let prepared = match fields {
+        Ok(_) => prepare_work(model, request.get().as_bytes()),
+        Err(_) => Err(WorkersAiError::invalid("a request must be an object")),
+    };
+    let (work, inputs) =
+        prepared.unwrap_or_else(|error| (ItemWork::Refused(error.item()), Vec::new()));
+    let item = BatchItem {
+        external_reference,
+        work,
+    };
+    Ok((item, inputs))
+}
+
+fn prepare_work(
+    model: &InferenceModel,
+    request: &[u8],
+) -> Result<(ItemWork, Vec<MappedInput>), WorkersAiError> {
+    match parse_run_for(model.interface(), request)? {
+        InferenceRequest::Text(text) => {
+            let (input, rules) = model.text_input(&text, &extra_text_inputs(request)?)?;
+            Ok((ItemWork::Text(rules), vec![input]))
+        }
+        InferenceRequest::Embeddings(embeddings) => {
+            let extra = extra_embedding_inputs(request)?;
+            let inputs = model.embedding_inputs(&embeddings, &extra)?;
+            let work = ItemWork::Embeddings {
+                texts: embeddings.texts.len(),
+                jobs: inputs.len(),
+            };
+            Ok((work, inputs))
+        }
+        InferenceRequest::Inputs(mut input) => {
+            input.remove("external_reference");
+            let input = MappedInput {
+                input,
+                ..MappedInput::default()
+            };
+            Ok((ItemWork::Output, vec![input]))
+        }
+    }
+}
+
+/// A random id in the form of a UUID, which clients expect.
+fn new_id() -> String {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the system provides random bytes");
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ];
+    parts.join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_a_uuid() {
+        let id = new_id();
+        let lengths: Vec<usize> = id.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12]);
+        assert!(job_id(&id, 999, 2047).is_ok());
+        assert_ne!(id, new_id());
+    }
+}

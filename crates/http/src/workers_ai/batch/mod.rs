@@ -1,0 +1,161 @@
+//! `?queueRequest=true`: requests that run from the durable queue, under one id that clients poll.
+//!
+//! Each request is one job, or several for embeddings of a model that takes one text. The document of a
+//! batch is stored after its jobs: a client that gets an id finds all results, also after a restart.
+
+mod create;
+mod documents;
+mod poll;
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tidegate_core::JobId;
+use tidegate_service::ServedModel;
+
+use super::AppState;
+use super::error::WorkersAiError;
+use super::run::open;
+use super::wire::{BatchStatus, Envelope, ErrorItem};
+use crate::access::Identity;
+use crate::inference::TextRules;
+use crate::openai::parse_text::field;
+use crate::shared::json_fields::JsonFields;
+use crate::shared::parse_body::parse_object;
+use crate::shared::response::json;
+use create::BatchCreation;
+pub(super) use documents::BatchDocuments;
+use poll::BatchPoll;
+
+/// The largest body of a batch, in bytes.
+const MAX_BODY: usize = 10_000_000;
+const MAX_REQUESTS: usize = 1000;
+const NOT_DURABLE: &str = "`queueRequest` needs a store that survives a restart: start the server with `--data-dir`, or with `--postgres`";
+
+/// A batch as it is stored.
+#[derive(Debug, Serialize, Deserialize)]
+struct WorkersAiBatch {
+    /// The model, `owner/name`.
+    model: String,
+    created_at: Timestamp,
+    items: Vec<BatchItem>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct BatchItem {
+    external_reference: Option<Value>,
+    work: ItemWork,
+}
+
+/// What the jobs of a request are for.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ItemWork {
+    Text(TextRules),
+    Embeddings {
+        texts: usize,
+        jobs: usize,
+    },
+    Output,
+    /// The request was not valid and has no job.
+    Refused(ErrorItem),
+}
+
+impl ItemWork {
+    fn n_jobs(&self) -> usize {
+        match self {
+            Self::Text(_) | Self::Output => 1,
+            Self::Embeddings { jobs, .. } => *jobs,
+            Self::Refused(_) => 0,
+        }
+    }
+}
+
+/// Whether a body only has the id of a batch.
+pub(super) fn is_poll(body: &[u8]) -> bool {
+    let fields: Option<JsonFields<'_>> = parse_object(body).ok().flatten();
+    fields.is_some_and(|fields| fields.raw("request_id").is_some() && fields.iter().count() == 1)
+}
+
+/// Creates a batch, or answers how far one is.
+pub(super) async fn queue_or_poll(
+    state: &AppState,
+    caller: &Identity,
+    served: &ServedModel,
+    name: &str,
+    body: &Bytes,
+) -> Result<Response, WorkersAiError> {
+    let documents = state.batches.as_ref();
+    let documents = documents.ok_or_else(|| WorkersAiError::not_configured(NOT_DURABLE))?;
+    let fields: JsonFields<'_> = parse_object(body)?.unwrap_or_default();
+    if let Some(id) = field::<String>(&fields, "request_id")? {
+        let poll = BatchPoll {
+            documents,
+            models: &state.models,
+            account: &caller.account,
+            name,
+            model: served.name(),
+        };
+        return poll.answer(&id).await;
+    }
+    if body.len() > MAX_BODY {
+        let message = format!("a batch has at most {MAX_BODY} bytes");
+        return Err(WorkersAiError::too_large(message));
+    }
+    let items: Vec<&RawValue> = match field(&fields, "requests")? {
+        Some(items) => items,
+        // One request, as without `queueRequest`.
+        None => vec![
+            serde_json::from_slice(body)
+                .map_err(|_| WorkersAiError::invalid("the body has no `requests`"))?,
+        ],
+    };
+    if items.is_empty() || items.len() > MAX_REQUESTS {
+        let message = format!("`requests` must have 1 to {MAX_REQUESTS} requests");
+        return Err(WorkersAiError::invalid(message));
+    }
+    let creation = BatchCreation {
+        documents: Arc::clone(documents),
+        models: state.models.clone(),
+        account: caller.account.clone(),
+        model: Arc::new(open(served, caller).await?),
+        model_name: served.name().to_owned(),
+    };
+    let id = creation.run(&items).await?;
+    let status = BatchStatus {
+        status: "queued",
+        request_id: &id,
+        model: name,
+    };
+    Ok(json(StatusCode::OK, Envelope::of(status)))
+}
+
+/// The id of a job of a batch.
+fn job_id(batch: &str, index: usize, part: usize) -> Result<JobId, WorkersAiError> {
+    JobId::parse(&format!("{batch}-{index}-{part}"))
+        .map_err(|_| WorkersAiError::batch_not_found(batch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_id_is_a_poll() {
+        assert!(is_poll(br#"{"request_id": "x"}"#));
+        for other in [
+            &br#"{"request_id": "x", "prompt": "y"}"#[..],
+            b"{}",
+            b"[",
+            b"",
+        ] {
+            assert!(!is_poll(other));
+        }
+    }
+}
