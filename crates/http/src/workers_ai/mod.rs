@@ -25,7 +25,7 @@ use tidegate_service::ModelRegistry;
 
 use crate::openai;
 use crate::rate_limits::{RateLimits, limited};
-use batch::BatchDocuments;
+use batch::WorkersAiBatches;
 use error::WorkersAiError;
 
 /// The prefix of every path of this API.
@@ -48,7 +48,7 @@ struct AppState {
     models: ModelRegistry,
     config: Config,
     /// `None` without a store that survives a restart.
-    batches: Option<Arc<BatchDocuments>>,
+    batches: Option<Arc<WorkersAiBatches>>,
 }
 
 /// The routes of this API.
@@ -70,7 +70,7 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
         .route_layer(from_fn(access::check_account_for_openai))
         .with_state(openai_state);
     let limits = Arc::clone(&config.limits);
-    let batches = config.documents.clone().map(BatchDocuments::new);
+    let batches = config.documents.clone().map(WorkersAiBatches::new);
     let state = Arc::new(AppState {
         models,
         config,

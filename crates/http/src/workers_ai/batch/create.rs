@@ -15,7 +15,7 @@ use tidegate_core::{Account, JobId, Refusal};
 use tidegate_service::ModelRegistry;
 use tokio::sync::oneshot;
 
-use super::documents::BatchDocuments;
+use super::documents::WorkersAiBatches;
 use super::{BatchItem, ItemWork, WorkersAiBatch, job_id};
 use crate::inference::{InferenceError, InferenceModel, RefusalKind};
 use crate::openai::parse_text::field;
@@ -29,7 +29,7 @@ const CONCURRENT: usize = 32;
 
 /// A batch that is created.
 pub(super) struct BatchCreation {
-    pub(super) documents: Arc<BatchDocuments>,
+    pub(super) documents: Arc<WorkersAiBatches>,
     pub(super) models: ModelRegistry,
     pub(super) account: Account,
     pub(super) model: Arc<InferenceModel>,

@@ -18,12 +18,12 @@ const KEEP: SignedDuration = SignedDuration::from_hours(7 * 24);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// The batches of all accounts.
-pub(in crate::workers_ai) struct BatchDocuments {
+pub(in crate::workers_ai) struct WorkersAiBatches {
     documents: Arc<dyn Documents>,
     last_sweep: Mutex<Option<Instant>>,
 }
 
-impl BatchDocuments {
+impl WorkersAiBatches {
     pub(in crate::workers_ai) fn new(documents: Arc<dyn Documents>) -> Self {
         Self {
             documents,
@@ -138,7 +138,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn expired_batches_are_hidden_and_removed_by_the_next_sweep() {
         let (memory, ann) = (Arc::new(MemoryDocuments::default()), Account::ANONYMOUS);
-        let batches = BatchDocuments::new(memory.clone());
+        let batches = WorkersAiBatches::new(memory.clone());
         let old = batch(KEEP + SignedDuration::from_secs(1));
         batches.put(&ann, "old", &old).await.unwrap();
         batches

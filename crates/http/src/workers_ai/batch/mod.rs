@@ -30,7 +30,7 @@ use crate::shared::json_fields::JsonFields;
 use crate::shared::parse_body::parse_object;
 use crate::shared::response::json;
 use create::BatchCreation;
-pub(super) use documents::BatchDocuments;
+pub(super) use documents::WorkersAiBatches;
 use poll::BatchPoll;
 
 /// The largest body of a batch, in bytes.

@@ -7,7 +7,7 @@ use tidegate_core::text_generation::Usage;
 use tidegate_core::{Account, Status};
 use tidegate_service::{ModelRegistry, Snapshot};
 
-use super::documents::BatchDocuments;
+use super::documents::WorkersAiBatches;
 use super::{BatchItem, ItemWork, job_id};
 use crate::inference::{answer_of_output, embeddings_of, failure, output_value};
 use crate::shared::response::json;
@@ -17,7 +17,7 @@ use crate::workers_ai::wire::{BatchResponse, BatchResult, BatchStatus, Envelope,
 
 /// A request for the state of a batch.
 pub(super) struct BatchPoll<'a> {
-    pub(super) documents: &'a BatchDocuments,
+    pub(super) documents: &'a WorkersAiBatches,
     pub(super) models: &'a ModelRegistry,
     pub(super) account: &'a Account,
     /// The model as the client names it.
