@@ -103,6 +103,18 @@ def serve_fresh(server_pool: ServerPool, kind: str) -> Callable[..., Server]:
 
 
 @pytest.fixture
+def shared_server(server_pool: ServerPool) -> Callable[[str], Server]:
+    """The server of tidegate for a model, shared by all tests."""
+    return lambda model: server_pool.shared("tidegate", model)
+
+
+@pytest.fixture
+def start_server(server_pool: ServerPool) -> Callable[..., Server]:
+    """Start a server of tidegate for this test only."""
+    return lambda model, *flags, **options: server_pool.fresh("tidegate", model, flags=flags, **options)
+
+
+@pytest.fixture
 def compare(server_pool: ServerPool) -> Callable[..., Reply]:
     """Send one request to every kind of server; all responses must be those of the real Cog."""
 

@@ -80,6 +80,11 @@ class Server(HttpClient):
     def wait_idle(self) -> None:
         self.wait_health("READY")
 
+    def open_jobs(self) -> int:
+        """The number of jobs of the only model that wait or run."""
+        [queue] = self.get("/admin/queues").json["queues"]
+        return queue["waiting"] + queue["running"]
+
     def log(self) -> str:
         """The server's log since `log_mark`."""
         with self.log_path.open("rb") as log:

@@ -48,11 +48,6 @@ def start_server(server_pool, temp_dir: Path) -> Iterator[Callable[..., Server]]
 
 
 @pytest.fixture
-def shared_server(server_pool) -> Callable[[str], Server]:
-    return lambda model: server_pool.shared("tidegate", model)
-
-
-@pytest.fixture
 def baseline(shared_server, receiver, tmp_path: Path) -> Baseline:
     """The state of the shared server of the model `journal` before the test."""
     return Baseline(shared_server("journal"), receiver, tmp_path)

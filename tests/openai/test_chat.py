@@ -13,8 +13,8 @@ from openai import AsyncOpenAI
 HELLO = [{"role": "user", "content": "one two three"}]
 
 
-def test_a_streaming_model_is_a_chat_model(serve, openai_client):
-    client = openai_client(serve("chat_words"))
+def test_a_streaming_model_is_a_chat_model(shared_server, openai_client):
+    client = openai_client(shared_server("chat_words"))
     answer = client.chat.completions.create(model="local/chat_words", messages=HELLO)
     assert answer.object == "chat.completion"
     assert answer.id.startswith("chatcmpl-")
@@ -30,13 +30,13 @@ def test_a_streaming_model_is_a_chat_model(serve, openai_client):
 
 
 @pytest.mark.parametrize("name", ["local/chat_words", "chat_words"])
-def test_a_model_has_a_long_and_a_short_name(serve, openai_client, name):
-    answer = openai_client(serve("chat_words")).chat.completions.create(model=name, messages=HELLO)
+def test_a_model_has_a_long_and_a_short_name(shared_server, openai_client, name):
+    answer = openai_client(shared_server("chat_words")).chat.completions.create(model=name, messages=HELLO)
     assert answer.model == name
 
 
-def test_a_stream_begins_with_the_role_and_ends_with_usage(serve, openai_client):
-    stream = openai_client(serve("chat_words")).chat.completions.create(
+def test_a_stream_begins_with_the_role_and_ends_with_usage(shared_server, openai_client):
+    stream = openai_client(shared_server("chat_words")).chat.completions.create(
         model="chat_words", messages=HELLO, stream=True, stream_options={"include_usage": True}
     )
     chunks = list(stream)
@@ -51,29 +51,29 @@ def test_a_stream_begins_with_the_role_and_ends_with_usage(serve, openai_client)
     assert usage.usage.total_tokens == 6
 
 
-def test_a_stream_has_no_usage_unless_it_is_asked_for(serve, openai_client):
-    stream = openai_client(serve("chat_words")).chat.completions.create(
+def test_a_stream_has_no_usage_unless_it_is_asked_for(shared_server, openai_client):
+    stream = openai_client(shared_server("chat_words")).chat.completions.create(
         model="chat_words", messages=HELLO, stream=True
     )
     chunks = list(stream)
     assert all(chunk.choices and chunk.usage is None for chunk in chunks)
 
 
-def test_the_text_arrives_while_the_model_runs(serve, openai_client, gate):
-    stream = openai_client(serve("chat_words")).chat.completions.create(
+def test_the_text_arrives_while_the_model_runs(shared_server, openai_client, gate):
+    stream = openai_client(shared_server("chat_words")).chat.completions.create(
         model="chat_words",
         messages=[{"role": "user", "content": f"hold={gate} two three"}],
         stream=True,
     )
     assert next(stream).choices[0].delta.role == "assistant"
     assert next(stream).choices[0].delta.content == f"hold={gate}"
-    gate.touch()
+    gate.open()
     rest = [chunk.choices[0].delta.content or "" for chunk in stream]
     assert "".join(rest) == " two three"
 
 
-def test_the_events_are_those_of_the_api(serve):
-    reply = serve("chat_words").post(
+def test_the_events_are_those_of_the_api(shared_server):
+    reply = shared_server("chat_words").post(
         "/v1/chat/completions", {"model": "chat_words", "messages": HELLO, "stream": True}
     )
     assert reply.headers["content-type"].startswith("text/event-stream")
@@ -84,20 +84,22 @@ def test_the_events_are_those_of_the_api(serve):
     assert last["choices"] == [{"index": 0, "delta": {}, "logprobs": None, "finish_reason": "stop"}]
 
 
-def test_a_system_message_goes_to_the_system_prompt(serve, openai_client):
+def test_a_system_message_goes_to_the_system_prompt(shared_server, openai_client):
     messages = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "hi"}]
-    answer = openai_client(serve("chat_words")).chat.completions.create(model="chat_words", messages=messages)
+    answer = openai_client(shared_server("chat_words")).chat.completions.create(
+        model="chat_words", messages=messages
+    )
     assert answer.choices[0].message.content == "be kind hi"
 
 
-def test_a_conversation_becomes_a_prompt(serve, openai_client):
+def test_a_conversation_becomes_a_prompt(shared_server, openai_client):
     messages = [
         {"role": "developer", "content": "be kind"},
         {"role": "user", "content": [{"type": "text", "text": "hi"}]},
         {"role": "assistant", "content": "hello"},
         {"role": "user", "content": "bye"},
     ]
-    answer = openai_client(serve("chat_prompt")).chat.completions.create(
+    answer = openai_client(shared_server("chat_prompt")).chat.completions.create(
         model="chat_prompt", messages=messages
     )
     text = answer.choices[0].message.content
@@ -105,9 +107,9 @@ def test_a_conversation_becomes_a_prompt(serve, openai_client):
     assert answer.usage is None
 
 
-def test_a_model_that_takes_messages_gets_them(serve, openai_client):
+def test_a_model_that_takes_messages_gets_them(shared_server, openai_client):
     messages = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "hi"}]
-    client = openai_client(serve("chat_messages"))
+    client = openai_client(shared_server("chat_messages"))
     answer = client.chat.completions.create(model="chat_messages", messages=messages)
     assert json.loads(answer.choices[0].message.content) == messages
     assert answer.choices[0].finish_reason == "length"
@@ -119,8 +121,8 @@ def test_a_model_that_takes_messages_gets_them(serve, openai_client):
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
-def test_the_length_is_the_reason_when_it_is_known(serve, openai_client, name):
-    answer = openai_client(serve("chat_words")).chat.completions.create(
+def test_the_length_is_the_reason_when_it_is_known(shared_server, openai_client, name):
+    answer = openai_client(shared_server("chat_words")).chat.completions.create(
         model="chat_words", messages=HELLO, **{name: 2}
     )
     assert answer.choices[0].message.content == "one two"
@@ -128,8 +130,8 @@ def test_the_length_is_the_reason_when_it_is_known(serve, openai_client, name):
     assert answer.usage.completion_tokens == 2
 
 
-def test_max_tokens_is_enforced_for_a_model_without_it(serve, openai_client):
-    answer = openai_client(serve("chat_prompt")).chat.completions.create(
+def test_max_tokens_is_enforced_for_a_model_without_it(shared_server, openai_client):
+    answer = openai_client(shared_server("chat_prompt")).chat.completions.create(
         model="chat_prompt", messages=[{"role": "user", "content": "abcdefghijkl"}], max_tokens=2
     )
     assert answer.choices[0].message.content == "abcdef"
@@ -137,9 +139,9 @@ def test_max_tokens_is_enforced_for_a_model_without_it(serve, openai_client):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_stop_is_enforced_across_parts(serve, openai_client, stream):
+def test_stop_is_enforced_across_parts(shared_server, openai_client, stream):
     # The model streams parts of three characters: `abc`, ` ST`, `OP `, `def`.
-    answer = openai_client(serve("chat_prompt")).chat.completions.create(
+    answer = openai_client(shared_server("chat_prompt")).chat.completions.create(
         model="chat_prompt",
         messages=[{"role": "user", "content": "abc STOP def"}],
         stop=["STOP", "never"],
@@ -154,8 +156,8 @@ def test_stop_is_enforced_across_parts(serve, openai_client, stream):
         assert answer.choices[0].finish_reason == "stop"
 
 
-def test_a_found_stop_string_ends_the_job(serve_alone, openai_client, gate):
-    server = serve_alone("chat_words")
+def test_a_found_stop_string_ends_the_job(start_server, openai_client, gate):
+    server = start_server("chat_words")
     answer = openai_client(server).chat.completions.create(
         model="chat_words",
         messages=[{"role": "user", "content": f"hold={gate} two"}],
@@ -166,8 +168,8 @@ def test_a_found_stop_string_ends_the_job(serve_alone, openai_client, gate):
     server.wait_health("READY")
 
 
-def test_parameters_that_the_model_does_not_have_are_ignored_with_a_warning(serve, openai_client):
-    raw = openai_client(serve("chat_words")).chat.completions.with_raw_response.create(
+def test_parameters_that_the_model_does_not_have_are_ignored_with_a_warning(shared_server, openai_client):
+    raw = openai_client(shared_server("chat_words")).chat.completions.with_raw_response.create(
         model="chat_words", messages=HELLO, temperature=0.5, top_p=0.5, seed=1, presence_penalty=1
     )
     warnings = json.loads(raw.headers["warnings"])
@@ -175,15 +177,15 @@ def test_parameters_that_the_model_does_not_have_are_ignored_with_a_warning(serv
     assert raw.parse().choices[0].message.content == "one two three"
 
 
-def test_other_inputs_of_the_model_are_passed_on(serve, openai_client):
-    answer = openai_client(serve("chat_words")).chat.completions.create(
+def test_other_inputs_of_the_model_are_passed_on(shared_server, openai_client):
+    answer = openai_client(shared_server("chat_words")).chat.completions.create(
         model="chat_words", messages=HELLO, extra_body={"suffix_word": "four", "unknown": 1}
     )
     assert answer.choices[0].message.content == "one two three four"
 
 
-def test_a_silent_stream_has_comments(serve_alone, gate):
-    server = serve_alone("chat_words")
+def test_a_silent_stream_has_comments(start_server, gate):
+    server = start_server("chat_words")
     body = {
         "model": "chat_words",
         "messages": [{"role": "user", "content": f"hold={gate} two"}],
@@ -193,21 +195,21 @@ def test_a_silent_stream_has_comments(serve_alone, gate):
     with requests.post(url, json=body, stream=True, timeout=40) as response:
         lines = response.iter_lines()
         assert next(line for line in lines if line.startswith(b":")) == b": keep-alive"
-        gate.touch()
+        gate.open()
         assert b"data: [DONE]" in list(lines)
 
 
-def test_the_asynchronous_client(serve):
+def test_the_asynchronous_client(shared_server):
     async def read() -> str:
-        async with AsyncOpenAI(base_url=f"{serve('chat_words').url}/v1", api_key="none") as client:
+        async with AsyncOpenAI(base_url=f"{shared_server('chat_words').url}/v1", api_key="none") as client:
             stream = await client.chat.completions.create(model="chat_words", messages=HELLO, stream=True)
             return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
 
     assert asyncio.run(read()) == "one two three"
 
 
-def test_completions(serve, openai_client):
-    client = openai_client(serve("chat_words"))
+def test_completions(shared_server, openai_client):
+    client = openai_client(shared_server("chat_words"))
     answer = client.completions.create(model="chat_words", prompt="one two three", max_tokens=2)
     assert (answer.object, answer.choices[0].text) == ("text_completion", "one two")
     assert answer.choices[0].finish_reason == "length"
@@ -220,8 +222,8 @@ def test_completions(serve, openai_client):
     assert chunks[-1].usage.total_tokens == 4
 
 
-def test_a_client_that_disconnects_cancels_the_job(serve_alone, openai_client, gate):
-    server = serve_alone("chat_words")
+def test_a_client_that_disconnects_cancels_the_job(start_server, openai_client, gate):
+    server = start_server("chat_words")
     stream = openai_client(server).chat.completions.create(
         model="chat_words", messages=[{"role": "user", "content": f"hold={gate} two"}], stream=True
     )
@@ -231,8 +233,8 @@ def test_a_client_that_disconnects_cancels_the_job(serve_alone, openai_client, g
     server.wait_health("READY")
 
 
-def test_a_client_that_times_out_cancels_the_job(serve_alone, openai_client, gate):
-    server = serve_alone("chat_words")
+def test_a_client_that_times_out_cancels_the_job(start_server, openai_client, gate):
+    server = start_server("chat_words")
     with pytest.raises(openai.APITimeoutError):
         openai_client(server, timeout=0.5).chat.completions.create(
             model="chat_words", messages=[{"role": "user", "content": f"hold={gate} two"}]

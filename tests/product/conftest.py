@@ -8,17 +8,6 @@ from typing import Any
 
 import pytest
 from environment import tidegate_bin, tidegate_env
-from server_process import Server
-
-
-@pytest.fixture
-def shared_server(server_pool) -> Callable[[str], Server]:
-    return lambda model: server_pool.shared("tidegate", model)
-
-
-@pytest.fixture
-def start_server(server_pool) -> Callable[..., Server]:
-    return lambda model, *flags, **options: server_pool.fresh("tidegate", model, flags=flags, **options)
 
 
 @pytest.fixture

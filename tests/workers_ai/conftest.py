@@ -1,26 +1,13 @@
-"""Fixtures of the Workers AI tests: servers and the official client."""
+"""Fixtures of the Workers AI tests: the official client."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from cloudflare import Cloudflare
 from server_process import Server
-
-
-@pytest.fixture
-def serve(server_pool: Any) -> Callable[[str], Server]:
-    """A server of this model, shared by all tests."""
-    return lambda model: server_pool.shared("tidegate", model)
-
-
-@pytest.fixture
-def serve_alone(server_pool: Any) -> Callable[..., Server]:
-    """A server of this model for this test only."""
-    return lambda model, *flags, **options: server_pool.fresh("tidegate", model, flags=flags, **options)
 
 
 @pytest.fixture
@@ -32,9 +19,3 @@ def cloudflare_client() -> Callable[..., Cloudflare]:
         return Cloudflare(base_url=f"{server.url}/client/v4", **settings)
 
     return connect
-
-
-@pytest.fixture
-def gate(tmp_path: Path) -> Path:
-    """A file that holds the model `chat_words` until it exists."""
-    return tmp_path / "gate"

@@ -11,6 +11,7 @@ pub mod counters;
 pub mod director_api;
 pub mod director_metrics;
 pub mod event;
+pub mod ewma;
 pub mod fair_queue;
 pub mod file_index;
 #[cfg(any(test, fuzzing))]
@@ -38,6 +39,7 @@ pub mod read_cursors;
 pub mod record;
 pub mod refusal;
 pub mod remote;
+pub mod retry_after;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 pub mod status;

@@ -15,12 +15,14 @@ pub mod gateway;
 mod inference;
 pub mod metrics;
 pub mod openai;
+mod rate_limits;
 pub mod replicate;
 mod request_metrics;
 pub mod runpod;
 mod shared;
 pub mod workers_ai;
 
+pub use rate_limits::RateLimits;
 pub use request_metrics::RequestMetrics;
 
 use std::sync::Arc;

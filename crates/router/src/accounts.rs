@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tidegate_core::Account;
+use tidegate_core::ewma::Ewma;
 use tidegate_core::rate_counter::{Rate, RateUse};
 use tokio::time::Instant;
 
-use crate::endpoint::Ewma;
 use crate::fleet::{AccountConfig, PriorityClass};
 
 /// The limits of all accounts and their use.

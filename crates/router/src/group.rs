@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tidegate_core::Account;
+use tidegate_core::ewma::Ewma;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -28,7 +29,7 @@ pub(crate) use member::GroupMember;
 use serve::Served;
 
 use crate::choose::{Candidate, Choice, ChoiceQuery, choose};
-use crate::endpoint::{EndpointKey, Ewma, ResolvedEndpoint, WaitingGroup};
+use crate::endpoint::{EndpointKey, ResolvedEndpoint, WaitingGroup};
 use crate::fleet::{PriorityClass, QueueConfig};
 use crate::health::HealthState;
 use crate::permits::{DetachedPermit, EndpointPermit, RequestId, SlotLease};

@@ -25,7 +25,6 @@ mod outbound;
 pub mod permits;
 mod probe;
 pub mod queue;
-mod retry_after;
 pub mod sites;
 pub mod statistics;
 pub mod table;

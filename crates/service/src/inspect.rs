@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tidegate_core::health::HealthReport;
 use tidegate_core::pool_status::PoolStatus;
 use tidegate_core::record::{Api, JobSummary, Target};
+use tidegate_core::retry_after::{ModelLoad, retry_after};
 use tidegate_core::store::{JobFilter, StoreError};
 use tidegate_core::{Account, JobId, Refusal, Status};
 
@@ -76,6 +78,19 @@ impl JobService {
     /// The number of waiting and running jobs of this model. Takes the same time however many they are.
     pub fn queue(&self) -> QueueStatus {
         self.model.metrics.open_jobs.status()
+    }
+
+    /// How long a refused client should wait: until a slot would have been free, if its job had been queued.
+    pub fn retry_after(&self) -> Duration {
+        let QueueCounts {
+            waiting, running, ..
+        } = self.queue().total;
+        retry_after(ModelLoad {
+            service_time: self.model.metrics.recent_run_time.get(),
+            ahead: waiting,
+            // A model that refuses a job has one in every slot.
+            permits: u32::try_from(running).unwrap_or(u32::MAX),
+        })
     }
 
     /// The matching jobs in memory: all that have not ended, and some that have.

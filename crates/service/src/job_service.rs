@@ -417,29 +417,36 @@ impl JobService {
     /// the job can only end as canceled, in this server process or in the next. Returns whether the
     /// job had not ended.
     pub async fn cancel(&self, account: &Account, id: &JobId) -> Result<bool, Refusal> {
-        let Some(job) = self.get(account, id).await? else {
-            return Ok(false);
-        };
-        if job.status().is_terminal() {
+        let found = self.get(account, id).await?;
+        if found.as_ref().is_some_and(|job| job.status().is_terminal()) {
             return Ok(false);
         }
         if let Some(cluster) = self.cluster() {
-            return self.cancel_in_cluster(cluster, account, id).await;
+            return match found {
+                Some(_) => self.cancel_in_cluster(cluster, account, id).await,
+                None => Ok(false),
+            };
         }
+        // A recorded job that leaves the queue for a slot, or that a server that shuts down leaves to the
+        // next process, is not found. The recorded cancel prevents its start.
+        let stop = || match found.or_else(|| self.get_in_memory(account, id)) {
+            Some(job) => self.stop(&job),
+            None => false,
+        };
         planted!(DeafCancel, return Ok(true));
-        planted!(ForgottenCancel, return Ok(self.stop(&job)));
+        planted!(ForgottenCancel, return Ok(stop()));
         let requested = match self.store() {
             Some(store) => store.request_cancel(account, id).await,
             None => Ok(CancelRequestResult::Unknown),
         };
         match requested {
             Ok(CancelRequestResult::Recorded) => {
-                self.stop(&job);
+                stop();
                 Ok(true)
             }
             Ok(CancelRequestResult::Ended) => Ok(false),
             // The job exists in memory only.
-            Ok(CancelRequestResult::Unknown) => Ok(self.stop(&job)),
+            Ok(CancelRequestResult::Unknown) => Ok(stop()),
             Err(error) => {
                 tracing::error!(job = %id, error = %chain(&error), "failed to record cancel request, refused it");
                 Err(Refusal::StoreUnavailable)
@@ -475,6 +482,11 @@ impl JobService {
         if self.store().is_none() || !is_left {
             job.ended().await;
         }
+    }
+
+    /// Runs work on jobs of this model in a task of its own, which closing the service waits for.
+    pub fn spawn_tracked(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.model.tasks.spawn(work);
     }
 
     /// The model and version of this service.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::counters::{Counter, Counters, Histogram, MetricLabel};
+use tidegate_core::ewma::Ewma;
 use tidegate_core::record::Api;
 use tidegate_core::{JobKind, Refusal, Status, label};
 
@@ -39,6 +40,8 @@ pub struct JobMetrics {
     pub attempt_time: Histogram,
     /// Final webhooks of jobs that failed and are not tried again.
     pub given_up: Counter,
+    /// The average time between begin and end of recent predictions.
+    pub(crate) recent_run_time: Ewma,
     pub(crate) open_jobs: Arc<OpenJobs>,
 }
 
@@ -121,6 +124,7 @@ impl Default for JobMetrics {
             attempts: Counters::default(),
             attempt_time: Histogram::new(DELIVERY_BUCKETS),
             given_up: Counter::default(),
+            recent_run_time: Ewma::default(),
             open_jobs: Arc::default(),
         }
     }
@@ -150,6 +154,10 @@ impl JobMetrics {
         self.jobs(api, kind).finished.of(status).inc();
         if let Some(run_time) = run_time {
             self.run.observe(run_time.as_secs_f64());
+            // A training of hours says nothing about the next prediction.
+            if kind == JobKind::Prediction {
+                self.recent_run_time.record(run_time);
+            }
         }
     }
 
@@ -241,5 +249,17 @@ mod tests {
             1,
             "a job that never began has no run time"
         );
+    }
+
+    #[test]
+    fn the_recent_run_time_is_that_of_predictions() {
+        let metrics = JobMetrics::default();
+        let finished =
+            |kind, run_time| metrics.finished(Api::Cog, kind, Status::Succeeded, run_time);
+        finished(JobKind::Prediction, None);
+        finished(JobKind::Training, Some(Duration::from_secs(3600)));
+        assert_eq!(metrics.recent_run_time.get(), None);
+        finished(JobKind::Prediction, Some(Duration::from_secs(10)));
+        assert_eq!(metrics.recent_run_time.get(), Some(Duration::from_secs(10)));
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use bytes::Bytes;
 use tidegate_core::store::Documents;
-use tidegate_http::replicate::{self, PredictionRenderer, RateLimits, RenderAborted};
+use tidegate_http::RateLimits;
+use tidegate_http::replicate::{self, PredictionRenderer, RenderAborted};
 use tidegate_net::{AllowedNetworks, Url, parse_url};
 use tidegate_service::{FileStore, TrainedVersions, WebhookSecrets};
 use tidegate_store::MemoryDocuments;
@@ -105,7 +106,7 @@ impl ReplicateSetup {
             renderer: self.renderer.clone(),
             webhook_secrets,
             documents: Arc::clone(&self.documents),
-            limits: RateLimits::new(args.rate_limit_create, args.rate_limit),
+            limits: Arc::new(RateLimits::new(args.rate_limit_create, args.rate_limit)),
             files: self.files.as_ref().map(|files| Arc::clone(&files.links)),
         })
     }

@@ -30,6 +30,11 @@ impl ModelInterface {
         has_prompt && matches!(self.output, OutputKind::Text | OutputKind::Any)
     }
 
+    /// Whether the schema says that the output is text. If not, a model with a prompt may return any value.
+    pub fn declares_text(&self) -> bool {
+        self.output == OutputKind::Text
+    }
+
     /// The input of the model for a request. A parameter that the model does not have is left out, with a
     /// warning; `max_tokens` and `stop` without one, because callers enforce them as far as they can.
     pub fn text_input(&self, request: &TextRequest) -> Result<MappedInput, UnsupportedRequest> {

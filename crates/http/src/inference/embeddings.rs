@@ -1,23 +1,46 @@
 //! Embeddings: one job for all texts, or one job for each.
 
+use serde_json::{Map, Value};
 use tidegate_core::inference::{EmbeddingRequest, Embeddings};
-use tidegate_core::model_interface::vectors_of;
+use tidegate_core::model_interface::{MappedInput, vectors_of};
 use tidegate_core::text_generation::{TextError, TextErrorKind, Usage};
 use tidegate_service::Snapshot;
 
 use super::{InferenceError, InferenceModel, failure};
 
 impl InferenceModel {
+    /// The inputs of the jobs for a request. Those fields of `extra` that are inputs of the model are passed
+    /// on to each.
+    pub(crate) fn embedding_inputs(
+        &self,
+        request: &EmbeddingRequest,
+        extra: &Map<String, Value>,
+    ) -> Result<Vec<MappedInput>, InferenceError> {
+        let mut inputs = self.interface().embedding_inputs(request)?;
+        for input in &mut inputs {
+            self.add_extra_inputs(input, extra);
+        }
+        Ok(inputs)
+    }
+
     /// Computes the embeddings of texts. The jobs of a model that takes one text run one after the other, so
     /// that a long list leaves slots to other clients.
     pub(crate) async fn embed(
         &self,
         request: &EmbeddingRequest,
+        extra: &Map<String, Value>,
     ) -> Result<Embeddings, InferenceError> {
-        let inputs = self.interface().embedding_inputs(request)?;
+        let inputs = self.embedding_inputs(request, extra)?;
         let mut jobs = Vec::with_capacity(inputs.len());
         for input in &inputs {
-            let mut ticket = self.start(input).await?;
+            // A model without capacity refuses the first job. The others wait: a refusal in the middle would
+            // discard the work so far, and the client would begin anew.
+            let policies = if jobs.is_empty() {
+                self.api.policies()
+            } else {
+                self.queued()
+            };
+            let mut ticket = self.start_with(input, policies).await?;
             ticket.ended().await;
             let over = ticket.job().snapshot();
             if let Some(error) = failure(&over) {

@@ -4,6 +4,7 @@
 
 mod embeddings;
 mod output;
+mod refused;
 mod stream_body;
 mod text_job;
 
@@ -11,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tidegate_core::health::Health;
 use tidegate_core::model_interface::{MappedInput, ModelInterface, UnsupportedRequest};
-use tidegate_core::policy::JobPolicies;
+use tidegate_core::policy::{JobPolicies, QueueingPolicy};
 use tidegate_core::record::Api;
 use tidegate_core::text_generation::{TextError, TextErrorKind};
 use tidegate_core::{Account, JobId, JobKind, Refusal, Status};
@@ -24,8 +25,10 @@ use tidegate_service::{
 };
 
 pub(crate) use embeddings::embeddings_of;
+pub(crate) use output::{answer_of_output, output_value};
+pub(crate) use refused::{RefusalKind, RefusedRequest};
 pub(crate) use stream_body::{FirstEvents, stream_body};
-pub(crate) use text_job::{TextJob, TextRules, text_of_output};
+pub(crate) use text_job::{TextJob, TextRules};
 
 /// How long a request waits until the schema of a model is known that is being loaded.
 const SCHEMA_TIMEOUT: Duration = Duration::from_secs(20);
@@ -37,8 +40,8 @@ const FOREIGN_PREFIXES: [&str; 2] = ["@cf/", "@hf/"];
 pub(crate) enum InferenceError {
     /// The model cannot be asked for this.
     Unsupported(UnsupportedRequest),
-    /// The job was refused. The fields of an invalid input have the names of the request's parameters.
-    Refused(Refusal),
+    /// The job was refused. An invalid input has the name of the request's parameter.
+    Refused(RefusedRequest),
     /// The job failed.
     Failed(TextError),
 }
@@ -92,7 +95,7 @@ impl InferenceModel {
         service: JobService,
         caller: &Account,
         api: Api,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, RefusedRequest> {
         service.wait_for_description(SCHEMA_TIMEOUT).await;
         let Some(schema) = service.description() else {
             let health = match service.health().await.health {
@@ -102,7 +105,7 @@ impl InferenceModel {
             };
             let refusal = Refusal::NotReady { health };
             service.count_refusal(api, &refusal);
-            return Err(refusal);
+            return Err(refusal.into());
         };
         Ok(Self {
             service,
@@ -117,39 +120,64 @@ impl InferenceModel {
     }
 
     /// Whether the model gives its output in parts while it runs.
-    fn streams(&self) -> bool {
+    pub(crate) fn streams(&self) -> bool {
         self.schema.can_stream
+    }
+
+    /// Adds the fields of a request that are no parameters of its API and that are inputs of the model.
+    fn add_extra_inputs(&self, input: &mut MappedInput, extra: &Map<String, Value>) {
+        for (name, value) in extra {
+            if self.interface().has_input(name) && !input.input.contains_key(name) {
+                input.input.insert(name.clone(), value.clone());
+            }
+        }
     }
 
     /// Starts a job that is canceled when the ticket is dropped.
     async fn start(&self, input: &MappedInput) -> Result<Ticket, InferenceError> {
+        self.start_with(input, self.api.policies()).await
+    }
+
+    async fn start_with(
+        &self,
+        input: &MappedInput,
+        policies: JobPolicies,
+    ) -> Result<Ticket, InferenceError> {
         let submission = Submission {
             response_mode: ResponseMode::Wait,
-            ..self.submission(input, self.api.policies())
+            ..self.submission(input, policies)
         };
         match self.submit(submission, input).await? {
             Submitted::New(ticket) => Ok(ticket.run_in_task()),
             // The id is new.
             Submitted::Running(job) | Submitted::Ended(job) => {
                 let refusal = Refusal::IdInUse(job.id().clone());
-                Err(InferenceError::Refused(refusal))
+                Err(InferenceError::Refused(refusal.into()))
             }
         }
     }
 
     /// Queues a job that runs without its client, under this id.
-    pub(crate) async fn queue(
-        &self,
-        id: JobId,
-        input: &MappedInput,
-        policies: JobPolicies,
-    ) -> Result<(), InferenceError> {
+    pub(crate) async fn queue(&self, id: JobId, input: &MappedInput) -> Result<(), InferenceError> {
         let submission = Submission {
             id: Some(id),
             response_mode: ResponseMode::Async,
-            ..self.submission(input, policies)
+            ..self.submission(input, self.queued())
         };
         self.submit(submission, input).await.map(|_| ())
+    }
+
+    /// Runs work on jobs of the model that must not end with the request of a client.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.service.spawn_tracked(work);
+    }
+
+    /// The policies of a job that waits for a slot however long it takes.
+    fn queued(&self) -> JobPolicies {
+        JobPolicies {
+            queueing: QueueingPolicy::Queue,
+            ..self.api.policies()
+        }
     }
 
     async fn submit(
@@ -157,10 +185,11 @@ impl InferenceModel {
         submission: Submission,
         input: &MappedInput,
     ) -> Result<Submitted, InferenceError> {
-        self.service
-            .submit(submission)
-            .await
-            .map_err(|refusal| InferenceError::Refused(named_by_parameters(refusal, input)))
+        self.service.submit(submission).await.map_err(|refusal| {
+            let refusal = named_by_parameters(refusal, input);
+            let busy_for = || self.service.retry_after();
+            InferenceError::Refused(RefusedRequest::new(refusal, busy_for))
+        })
     }
 
     fn submission(&self, input: &MappedInput, policies: JobPolicies) -> Submission {

@@ -24,6 +24,21 @@ pub(crate) struct TextRules {
     pub(crate) max_tokens: Option<u64>,
     /// The most parts of the text, for a model whose input has no limit of tokens. A part has at least one token.
     pub(crate) max_parts: Option<u64>,
+    #[serde(default)]
+    pub(crate) output: TextOutput,
+}
+
+/// Which outputs of a model are text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TextOutput {
+    /// All: the schema of the model says so.
+    #[default]
+    Declared,
+    /// A string. The schema of the model allows any value.
+    String,
+    /// Strings that the model yields. The schema of the model allows any values.
+    YieldedStrings,
 }
 
 /// A job that generates a text. It is canceled when this is dropped.
@@ -44,11 +59,7 @@ impl InferenceModel {
         extra: &Map<String, Value>,
     ) -> Result<(MappedInput, TextRules), InferenceError> {
         let mut input = self.interface().text_input(request)?;
-        for (name, value) in extra {
-            if self.interface().has_input(name) && !input.input.contains_key(name) {
-                input.input.insert(name.clone(), value.clone());
-            }
-        }
+        self.add_extra_inputs(&mut input, extra);
         let max_tokens = request.parameters.max_tokens;
         let is_enforced_here = !input.limits_tokens && self.streams();
         if max_tokens.is_some() && !input.limits_tokens && !is_enforced_here {
@@ -61,8 +72,19 @@ impl InferenceModel {
             stop: request.stop.clone(),
             max_tokens,
             max_parts: max_tokens.filter(|_| is_enforced_here),
+            output: self.text_output(),
         };
         Ok((input, rules))
+    }
+
+    fn text_output(&self) -> TextOutput {
+        if self.interface().declares_text() {
+            TextOutput::Declared
+        } else if self.streams() {
+            TextOutput::YieldedStrings
+        } else {
+            TextOutput::String
+        }
     }
 
     /// Starts to generate a text.
@@ -234,16 +256,12 @@ impl TextScan {
     }
 }
 
-/// The text of a job that has ended, with the same rules as while it is read.
-pub(crate) fn text_of_output(
+/// The text in the output of a job that has succeeded, with the same rules as while it is read.
+pub(super) fn text_of_output(
+    value: Value,
     job: &Snapshot,
     rules: &TextRules,
 ) -> Result<GeneratedText, TextError> {
-    if let Some(error) = failure(job) {
-        return Err(error);
-    }
-    let output = job.output.as_deref().unwrap_or(b"null");
-    let value: Value = serde_json::from_slice(output).unwrap_or_default();
     let parts = match (value, rules.max_parts) {
         (Value::Array(parts), Some(most)) => {
             let most = usize::try_from(most).unwrap_or(usize::MAX);

@@ -4,11 +4,10 @@ use axum::http::StatusCode;
 use axum::http::header::{HeaderValue, RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tidegate_core::Refusal;
-use tidegate_core::health::Health;
 use tidegate_core::model_interface::UnsupportedRequest;
 use tidegate_core::text_generation::{TextError, TextErrorKind};
 
+use crate::inference::{RefusalKind, RefusedRequest};
 use crate::request_metrics::RejectReason;
 use crate::shared::body_limit::BodyError;
 use crate::shared::parse_body::BodyParseError;
@@ -33,6 +32,8 @@ pub(crate) struct OpenAiError {
 
 const INVALID_REQUEST: &str = "invalid_request_error";
 const SERVER_ERROR: &str = "server_error";
+const RATE_LIMIT: &str = "rate_limit_error";
+const RATE_LIMIT_EXCEEDED: &str = "rate_limit_exceeded";
 
 impl OpenAiError {
     /// An error with this status.
@@ -102,21 +103,13 @@ impl OpenAiError {
         }
     }
 
-    /// 429: there is no capacity for the request now.
-    pub(crate) fn busy(message: impl Into<String>, retry_after: u64) -> Self {
+    /// 429: the account has sent too many requests.
+    pub(crate) fn rate_limited(message: impl Into<String>, retry_after: u64) -> Self {
         Self {
-            kind: "rate_limit_error",
-            code: Some("rate_limit_exceeded"),
+            kind: RATE_LIMIT,
+            code: Some(RATE_LIMIT_EXCEEDED),
             retry_after: Some(retry_after),
             ..Self::new(StatusCode::TOO_MANY_REQUESTS, message)
-        }
-    }
-
-    fn unavailable(message: impl Into<String>) -> Self {
-        Self {
-            code: Some("service_unavailable"),
-            retry_after: Some(1),
-            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
         }
     }
 
@@ -200,33 +193,20 @@ impl From<UnsupportedRequest> for OpenAiError {
     }
 }
 
-impl From<Refusal> for OpenAiError {
-    fn from(refusal: Refusal) -> Self {
-        let message = refusal.to_string();
-        match refusal {
-            Refusal::InvalidInput(errors) => {
-                let field = errors.first().map(|error| error.field.clone());
-                Self {
-                    param: field,
-                    ..Self::new(StatusCode::BAD_REQUEST, message)
-                }
-            }
-            Refusal::NotReady {
-                health: Health::SetupFailed,
-            } => Self::unavailable(
-                "the model could not be loaded: its setup failed; see the log of the server",
-            ),
-            Refusal::NotReady { .. } | Refusal::StoreUnavailable | Refusal::Closing => {
-                Self::unavailable(message)
-            }
-            Refusal::AtCapacity | Refusal::QueueFull(_) => Self::busy(message, 1),
-            Refusal::NoSpace => Self::new(StatusCode::INSUFFICIENT_STORAGE, message),
-            Refusal::IdInUse(_) | Refusal::InputDiffers(_) => {
-                Self::new(StatusCode::CONFLICT, message)
-            }
-            Refusal::NotStreaming | Refusal::BadWebhook { .. } => {
-                Self::new(StatusCode::BAD_REQUEST, message)
-            }
+impl From<RefusedRequest> for OpenAiError {
+    fn from(refused: RefusedRequest) -> Self {
+        let (kind, code) = match refused.kind {
+            RefusalKind::Busy => (RATE_LIMIT, Some(RATE_LIMIT_EXCEEDED)),
+            RefusalKind::Unavailable => (SERVER_ERROR, Some("service_unavailable")),
+            RefusalKind::NoSpace => (SERVER_ERROR, None),
+            RefusalKind::Invalid | RefusalKind::Conflict => (INVALID_REQUEST, None),
+        };
+        Self {
+            kind,
+            code,
+            param: refused.param,
+            retry_after: refused.retry_after,
+            ..Self::new(refused.kind.status(), refused.message)
         }
     }
 }
@@ -247,6 +227,7 @@ impl From<TextError> for OpenAiError {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::Refusal;
     use tidegate_core::refusal::{FieldError, Rule};
 
     use super::*;
@@ -265,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_refusal_has_a_status_and_a_parameter() {
-        let error = OpenAiError::from(Refusal::AtCapacity);
+        let error = OpenAiError::from(RefusedRequest::from(Refusal::AtCapacity));
         assert_eq!((error.status.as_u16(), error.retry_after), (429, Some(1)));
         assert_eq!(error.into_response().headers()["retry-after"], "1");
         let invalid = FieldError {
@@ -273,7 +254,8 @@ mod tests {
             message: "too high".to_owned(),
             rule: Rule::Maximum,
         };
-        let error = OpenAiError::from(Refusal::InvalidInput(vec![invalid]));
+        let refused = RefusedRequest::from(Refusal::InvalidInput(vec![invalid]));
+        let error = OpenAiError::from(refused);
         assert_eq!(
             (error.status.as_u16(), error.param.as_deref()),
             (400, Some("temperature"))

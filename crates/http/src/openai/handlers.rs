@@ -51,7 +51,7 @@ pub(crate) async fn embeddings(
 ) -> Result<Response, OpenAiError> {
     let parsed = parse_embeddings(&state.body(request).await?)?;
     let model = state.model(&caller, &parsed.model).await?;
-    let answer = model.embed(&parsed.request).await?;
+    let answer = model.embed(&parsed.request, &parsed.extra).await?;
     let body = render::embeddings(&parsed.model, &answer, parsed.encoding);
     Ok(json(StatusCode::OK, body))
 }

@@ -21,13 +21,17 @@ use tidegate_service::ModelRegistry;
 pub(crate) use handlers::{chat, completions, embeddings, method_not_allowed};
 pub(crate) use models::{OpenAiModel, model_response};
 
+use crate::rate_limits::{RateLimits, limited};
+
 /// The settings of this API.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub struct Config {
     /// The largest request body, in bytes.
     pub max_body: usize,
     /// The longest time without progress while a request body is read.
     pub body_timeout: Duration,
+    /// The rate limits of each account.
+    pub limits: Arc<RateLimits>,
 }
 
 pub(crate) struct AppState {
@@ -51,12 +55,12 @@ pub(crate) fn is_own_path(path: &str) -> bool {
 /// The routes of this API.
 pub fn routes(models: ModelRegistry, config: Config) -> Router {
     let state = Arc::new(AppState { models, config });
-    Router::new()
+    let routes = Router::new()
         .route("/v1/chat/completions", post(chat))
         .route("/v1/completions", post(completions))
         .route("/v1/embeddings", post(embeddings))
-        .method_not_allowed_fallback(method_not_allowed)
-        .with_state(state)
+        .method_not_allowed_fallback(method_not_allowed);
+    limited(routes, &state.config.limits).with_state(state)
 }
 
 #[cfg(test)]

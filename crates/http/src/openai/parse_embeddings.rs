@@ -1,11 +1,11 @@
 //! Parses the body of `/v1/embeddings`.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tidegate_core::inference::EmbeddingRequest;
 
 use super::error::OpenAiError;
-use super::parse_text::{field, model, parse_fields};
+use super::parse_text::{field, fields_except, model, parse_fields};
 
 /// The most texts of a request.
 pub(crate) const MAX_TEXTS: usize = 2048;
@@ -17,7 +17,12 @@ pub(crate) struct OpenAiEmbeddingRequest {
     pub(crate) model: String,
     pub(crate) request: EmbeddingRequest,
     pub(crate) encoding: VectorEncoding,
+    /// The fields that are no parameters of this API. A model may have inputs with their names.
+    pub(crate) extra: Map<String, Value>,
 }
+
+/// The parameters that are read here.
+const PARAMETERS: [&str; 4] = ["model", "input", "dimensions", "encoding_format"];
 
 /// How vectors are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -48,6 +53,7 @@ pub(crate) fn parse_embeddings(body: &[u8]) -> Result<OpenAiEmbeddingRequest, Op
             dimensions,
         },
         encoding: field(&fields, "encoding_format")?.unwrap_or_default(),
+        extra: fields_except(&PARAMETERS, &fields),
     })
 }
 
@@ -97,6 +103,10 @@ mod tests {
         let parsed = parse_embeddings(body).unwrap();
         assert_eq!(parsed.encoding, VectorEncoding::Base64);
         assert_eq!(parsed.request.dimensions, Some(3));
+        assert!(parsed.extra.is_empty());
+        let body = br#"{"model":"m","input":"a","normalize":true}"#;
+        let parsed = parse_embeddings(body).unwrap();
+        assert_eq!(Value::Object(parsed.extra), json!({"normalize": true}));
     }
 
     #[test]

@@ -214,11 +214,16 @@ const PARAMETERS: [&str; 19] = [
     "response_format",
 ];
 
-/// The fields that are no parameters.
+/// The fields that are no parameters of a request for text.
 pub(crate) fn extra_fields(fields: &JsonFields<'_>) -> Map<String, Value> {
+    fields_except(&PARAMETERS, fields)
+}
+
+/// The fields with other names than these.
+pub(crate) fn fields_except(names: &[&str], fields: &JsonFields<'_>) -> Map<String, Value> {
     fields
         .iter()
-        .filter(|(name, _)| !PARAMETERS.contains(name))
+        .filter(|(name, _)| !names.contains(name))
         .filter_map(|(name, raw)| Some((name.to_owned(), serde_json::from_str(raw.get()).ok()?)))
         .collect()
 }

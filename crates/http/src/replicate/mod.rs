@@ -18,7 +18,6 @@ mod origin;
 mod paging;
 mod predictions;
 mod range;
-mod rate_limits;
 mod render;
 pub(crate) mod reply;
 mod stream;
@@ -31,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn;
 use axum::routing::{any, get, post};
 use tidegate_core::store::Documents;
 use tidegate_service::{ModelRegistry, WebhookSecrets};
@@ -41,10 +40,10 @@ pub use account::ensure_webhook_secret;
 pub use cross_api::CrossApiRenderer;
 pub(crate) use cross_api::CrossApiView;
 pub use file_links::FileLinks;
-pub use rate_limits::RateLimits;
 pub use render::{PredictionRenderer, RenderAborted};
 
 use self::jobs::{PredictionResource, TrainingResource};
+use crate::rate_limits::{RateLimits, limited};
 
 /// Streams and downloads need no token: their URLs cannot be guessed, and clients open them without
 /// one.
@@ -83,7 +82,7 @@ pub struct Config {
     /// folder.
     pub documents: Arc<dyn Documents>,
     /// The rate limits of each account.
-    pub limits: RateLimits,
+    pub limits: Arc<RateLimits>,
     /// Stored files and their download URLs; `None` if the server stores no files.
     pub files: Option<Arc<FileLinks>>,
 }
@@ -177,11 +176,5 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
         .route("/v1/{*rest}", any(reply::unknown_path))
         .method_not_allowed_fallback(reply::method_not_allowed);
     let routes = routes.layer(from_fn(reply::reject_non_utf8_paths));
-    // Without limits, requests do not pass through the middleware at all.
-    let routes = if state.config.limits.is_unlimited() {
-        routes
-    } else {
-        routes.layer(from_fn_with_state(Arc::clone(&state), rate_limits::check))
-    };
-    routes.with_state(state)
+    limited(routes, &state.config.limits).with_state(state)
 }

@@ -1,8 +1,6 @@
 //! Maps results and refusals of the service to responses of Replicate's API: every status code and
 //! every error is here.
 
-use std::time::Duration;
-
 use axum::extract::{FromRequestParts, RawPathParams, Request};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
@@ -16,9 +14,8 @@ use tidegate_core::store::StoreError;
 use tidegate_core::{Refusal, chain};
 use tidegate_service::FileStoreError;
 
-use super::rate_limits::whole_seconds;
 use super::wire::{InvalidField, Problem};
-use crate::openai::error::OpenAiError;
+use crate::openai::error::{ErrorObject, OpenAiError};
 use crate::request_metrics::RejectReason;
 use crate::shared::body_limit::BodyError;
 use crate::shared::cancel_after::InvalidCancelAfter;
@@ -177,13 +174,6 @@ pub(super) enum ApiError {
     Refused(#[from] Refusal),
     #[error("The server cannot use its database at the moment.")]
     Store(#[from] StoreError),
-    /// The account has reached its rate limit; it may send the next request after this time.
-    #[error("Request was throttled. Your rate limit resets in ~{}s. The operator can raise it with `{flag}`.", whole_seconds(*.wait))]
-    Throttled {
-        wait: Duration,
-        /// The flag that sets the limit.
-        flag: &'static str,
-    },
 }
 
 impl From<FileStoreError> for ApiError {
@@ -266,9 +256,6 @@ impl IntoResponse for ApiError {
                 unavailable(&detail)
             }
             Self::Refused(refusal) => refused(&refusal),
-            Self::Throttled { wait, .. } => {
-                RejectReason::RateLimited.tag(throttled(&detail, whole_seconds(wait)))
-            }
         }
     }
 }
@@ -387,7 +374,17 @@ fn unavailable(detail: &str) -> Response {
 }
 
 /// 429. Clients read the time to wait from the header or from the body.
-fn throttled(detail: &str, seconds: u64) -> Response {
+pub(crate) fn throttled(detail: &str, seconds: u64) -> Response {
+    throttled_with(detail, seconds, None)
+}
+
+/// The same for the list of models, which clients of OpenAI's API read too.
+pub(crate) fn throttled_at_models(detail: &str, seconds: u64) -> Response {
+    let error = OpenAiError::rate_limited(detail, seconds);
+    throttled_with(detail, seconds, Some(error.object()))
+}
+
+fn throttled_with(detail: &str, seconds: u64, error: Option<ErrorObject<'_>>) -> Response {
     let status = StatusCode::TOO_MANY_REQUESTS;
     let body = Problem {
         title: "Too many requests",
@@ -395,7 +392,7 @@ fn throttled(detail: &str, seconds: u64) -> Response {
         status: status.as_u16(),
         retry_after: Some(seconds),
         invalid_fields: &[],
-        error: None,
+        error,
     };
     let mut response = problem_response(status, &body);
     response

@@ -1,5 +1,7 @@
 //! Responses that several APIs send: serialized JSON and event streams.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
@@ -22,6 +24,11 @@ pub(crate) fn retry_soon(mut response: Response) -> Response {
         .headers_mut()
         .insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
+}
+
+/// A time rounded up, so that a client that waits this long is not refused again.
+pub(crate) fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
 /// A response of server-sent events.

@@ -8,6 +8,7 @@ use tidegate_core::model_interface::UnsupportedRequest;
 use tidegate_core::text_generation::{TextError, TextErrorKind};
 
 use super::wire::{Envelope, ErrorItem};
+use crate::inference::{RefusalKind, RefusedRequest};
 use crate::openai::error::OpenAiError;
 use crate::request_metrics::RejectReason;
 use crate::shared::body_limit::BodyError;
@@ -19,6 +20,8 @@ const INCOMPLETE: u32 = 3003;
 const TOO_LARGE: u32 = 3006;
 const TIMED_OUT: u32 = 3007;
 const ABORTED: u32 = 3008;
+/// The code of an account that is over its rate limit.
+const ACCOUNT_LIMITED: u32 = 3036;
 /// The code of a request without capacity. Clients may repeat it.
 pub(crate) const OUT_OF_CAPACITY: u32 = 3040;
 /// The code of a failure of the model or the server.
@@ -93,15 +96,11 @@ impl WorkersAiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE, message)
     }
 
-    /// 429: there is no capacity for the request now.
-    pub(crate) fn out_of_capacity(retry_after: u64) -> Self {
+    /// 429: the account has sent too many requests.
+    pub(crate) fn rate_limited(message: impl Into<String>, retry_after: u64) -> Self {
         Self {
             retry_after: Some(retry_after),
-            ..Self::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                OUT_OF_CAPACITY,
-                CAPACITY_MESSAGE,
-            )
+            ..Self::new(StatusCode::TOO_MANY_REQUESTS, ACCOUNT_LIMITED, message)
         }
     }
 
@@ -143,13 +142,6 @@ impl WorkersAiError {
     /// 501: the feature needs another option of the server.
     pub(crate) fn not_configured(message: &str) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, NOT_CONFIGURED, message)
-    }
-
-    fn unavailable(message: impl Into<String>) -> Self {
-        Self {
-            retry_after: Some(1),
-            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, INTERNAL, message)
-        }
     }
 
     /// The error in its envelope, as the JSON of a body or of an event in a stream.
@@ -232,22 +224,24 @@ impl From<OpenAiError> for WorkersAiError {
     }
 }
 
+impl From<RefusedRequest> for WorkersAiError {
+    fn from(refused: RefusedRequest) -> Self {
+        let (code, message) = match refused.kind {
+            RefusalKind::Busy => (OUT_OF_CAPACITY, CAPACITY_MESSAGE.to_owned()),
+            RefusalKind::Invalid | RefusalKind::Conflict => (INVALID_DATA, refused.message),
+            RefusalKind::Unavailable | RefusalKind::NoSpace => (INTERNAL, refused.message),
+        };
+        Self {
+            retry_after: refused.retry_after,
+            ..Self::new(refused.kind.status(), code, message)
+        }
+    }
+}
+
+/// For a call that concerns no single model.
 impl From<Refusal> for WorkersAiError {
     fn from(refusal: Refusal) -> Self {
-        let message = refusal.to_string();
-        match refusal {
-            Refusal::InvalidInput(_) | Refusal::NotStreaming | Refusal::BadWebhook { .. } => {
-                Self::invalid(message)
-            }
-            Refusal::NotReady { .. } | Refusal::StoreUnavailable | Refusal::Closing => {
-                Self::unavailable(message)
-            }
-            Refusal::AtCapacity | Refusal::QueueFull(_) => Self::out_of_capacity(1),
-            Refusal::NoSpace => Self::new(StatusCode::INSUFFICIENT_STORAGE, INTERNAL, message),
-            Refusal::IdInUse(_) | Refusal::InputDiffers(_) => {
-                Self::new(StatusCode::CONFLICT, INVALID_DATA, message)
-            }
-        }
+        RefusedRequest::from(refusal).into()
     }
 }
 
@@ -269,7 +263,7 @@ mod tests {
     #[test]
     fn errors_are_in_an_envelope() {
         assert_eq!(
-            WorkersAiError::out_of_capacity(3).to_json(),
+            WorkersAiError::from(Refusal::AtCapacity).to_json(),
             r#"{"result":null,"success":false,"errors":[{"code":3040,"message":"Capacity temporarily exceeded, please try again."}],"messages":[]}"#
         );
     }

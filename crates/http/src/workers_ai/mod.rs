@@ -24,6 +24,8 @@ use tidegate_core::store::Documents;
 use tidegate_service::ModelRegistry;
 
 use crate::openai;
+use crate::rate_limits::{RateLimits, limited};
+use batch::WorkersAiBatches;
 use error::WorkersAiError;
 
 /// The prefix of every path of this API.
@@ -38,11 +40,15 @@ pub struct Config {
     pub body_timeout: Duration,
     /// Stores batches; `None` if the server has no store that survives a restart.
     pub documents: Option<Arc<dyn Documents>>,
+    /// The rate limits of each account.
+    pub limits: Arc<RateLimits>,
 }
 
 struct AppState {
     models: ModelRegistry,
     config: Config,
+    /// `None` without a store that survives a restart.
+    batches: Option<Arc<WorkersAiBatches>>,
 }
 
 /// The routes of this API.
@@ -50,6 +56,7 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
     let openai_config = openai::Config {
         max_body: config.max_body,
         body_timeout: config.body_timeout,
+        limits: Arc::clone(&config.limits),
     };
     let openai_state = Arc::new(openai::AppState {
         models: models.clone(),
@@ -62,8 +69,14 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
         .method_not_allowed_fallback(openai::method_not_allowed)
         .route_layer(from_fn(access::check_account_for_openai))
         .with_state(openai_state);
-    let state = Arc::new(AppState { models, config });
-    Router::new()
+    let limits = Arc::clone(&config.limits);
+    let batches = config.documents.clone().map(WorkersAiBatches::new);
+    let state = Arc::new(AppState {
+        models,
+        config,
+        batches: batches.map(Arc::new),
+    });
+    let routes = Router::new()
         .route(&at("run/{*model}"), post(run::run))
         .route(&at("models/search"), get(catalog::search))
         .route(&at("models/schema"), get(catalog::schema))
@@ -71,7 +84,8 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
         .route("/client/v4/{*rest}", any(no_such_path))
         .method_not_allowed_fallback(no_such_method)
         .with_state(state)
-        .merge(openai_routes)
+        .merge(openai_routes);
+    limited(routes, &limits)
 }
 
 fn at(path: &str) -> String {

@@ -12,7 +12,7 @@ use tidegate_core::text_generation::{TextPrompt, TextRequest};
 use super::error::WorkersAiError;
 use crate::openai::error::OpenAiError;
 use crate::openai::parse_embeddings::MAX_TEXTS;
-use crate::openai::parse_text::{extra_fields, field, messages, parameters, stop};
+use crate::openai::parse_text::{extra_fields, field, fields_except, messages, parameters, stop};
 use crate::shared::json_fields::JsonFields;
 use crate::shared::parse_body::parse_object;
 
@@ -50,8 +50,13 @@ pub(crate) fn parse_run_for(
 }
 
 /// The fields of a request for text that are no parameters: a model may have inputs with their names.
-pub(super) fn extra_inputs(body: &[u8]) -> Result<Map<String, Value>, WorkersAiError> {
+pub(super) fn extra_text_inputs(body: &[u8]) -> Result<Map<String, Value>, WorkersAiError> {
     Ok(extra_fields(&fields(body)?))
+}
+
+/// The same for a request for embeddings.
+pub(super) fn extra_embedding_inputs(body: &[u8]) -> Result<Map<String, Value>, WorkersAiError> {
+    Ok(fields_except(&["text", "stream"], &fields(body)?))
 }
 
 fn fields(body: &[u8]) -> Result<JsonFields<'_>, WorkersAiError> {

@@ -1,7 +1,7 @@
 //! Renders answers and streams of the Workers AI API.
 
 use bytes::Bytes;
-use tidegate_core::inference::InferenceAnswer;
+use tidegate_core::inference::{GeneratedText, InferenceAnswer};
 use tidegate_core::text_generation::TextEvent;
 
 use super::error::WorkersAiError;
@@ -65,6 +65,15 @@ pub(crate) fn stream_event(event: &TextEvent) -> String {
     }
 }
 
+/// The stream of a text that is complete.
+pub(super) fn whole_stream(text: GeneratedText) -> String {
+    let ended = TextEvent::Ended {
+        finish_reason: text.finish_reason,
+        usage: text.usage,
+    };
+    stream_event(&TextEvent::Text(text.text)) + &stream_event(&ended)
+}
+
 /// The event that tells a client of a stream that its text is not complete.
 pub(crate) fn error_event(error: &WorkersAiError) -> String {
     format!("data: {}\n\n", error.to_json())
@@ -78,7 +87,7 @@ fn data(result: &TextResult<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tidegate_core::inference::{Embeddings, GeneratedText};
+    use tidegate_core::inference::Embeddings;
     use tidegate_core::text_generation::{FinishReason, TextError, TextErrorKind, Usage};
 
     use super::*;

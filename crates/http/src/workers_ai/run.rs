@@ -14,15 +14,17 @@ use serde_json::{Map, Value};
 use tidegate_core::inference::{InferenceAnswer, InferenceRequest};
 use tidegate_core::record::Api;
 use tidegate_core::text_generation::TextRequest;
-use tidegate_service::{ServedModel, Snapshot};
+use tidegate_service::ServedModel;
 
 use super::AppState;
 use super::batch;
 use super::error::WorkersAiError;
-use super::parse::{extra_inputs, parse_run_for};
-use super::render::{render_answer, stream_event};
+use super::parse::{extra_embedding_inputs, extra_text_inputs, parse_run_for};
+use super::render::{render_answer, stream_event, whole_stream};
 use crate::access::Identity;
-use crate::inference::{FirstEvents, InferenceError, InferenceModel, find_model, stream_body};
+use crate::inference::{
+    FirstEvents, InferenceError, InferenceModel, find_model, output_value, stream_body,
+};
 use crate::shared::body_limit::{BodyLimit, is_json, read_body, read_json_body};
 use crate::shared::response::{event_stream, json};
 use crate::shared::warnings::with_warnings;
@@ -57,9 +59,13 @@ pub(super) async fn run(
     }
     let model = open(&served, &caller).await?;
     match parse_run_for(model.interface(), &body)? {
-        InferenceRequest::Text(request) => generate(&model, &request, &extra_inputs(&body)?).await,
+        InferenceRequest::Text(request) => {
+            generate(&model, &request, &extra_text_inputs(&body)?).await
+        }
         InferenceRequest::Embeddings(request) => {
-            let embeddings = model.embed(&request).await?;
+            let embeddings = model
+                .embed(&request, &extra_embedding_inputs(&body)?)
+                .await?;
             let answer = InferenceAnswer::Embeddings(embeddings);
             Ok(json(StatusCode::OK, render_answer(&answer)))
         }
@@ -96,6 +102,18 @@ async fn generate(
     request: &TextRequest,
     extra: &Map<String, Value>,
 ) -> Result<Response, WorkersAiError> {
+    // What such a model returns is known at its end only.
+    let is_read_at_end = !(request.stream && model.streams());
+    if is_read_at_end && !model.interface().declares_text() {
+        let (answer, warnings) = model.answer_prompt(request, extra).await?;
+        let response = match answer {
+            InferenceAnswer::Text(text) if request.stream => {
+                event_stream(whole_stream(text).into())
+            }
+            answer => json(StatusCode::OK, render_answer(&answer)),
+        };
+        return Ok(with_warnings(response, &warnings));
+    }
     let job = model.generate(request, extra).await?;
     if request.stream {
         let first = FirstEvents::wait(job).await?;
@@ -128,12 +146,6 @@ async fn run_inputs(
     Ok(with_warnings(response, &over.warnings))
 }
 
-/// The output of a job that has ended.
-pub(super) fn output_value(job: &Snapshot) -> Value {
-    let output = job.output.as_deref().unwrap_or(b"null");
-    serde_json::from_slice(output).unwrap_or_default()
-}
-
 /// A body that is a file becomes the input of a model that has exactly one input for files.
 async fn run_file(
     model: &InferenceModel,
@@ -142,7 +154,7 @@ async fn run_file(
 ) -> Result<Response, WorkersAiError> {
     let Some(name) = model.interface().file_input() else {
         return Err(WorkersAiError::invalid(
-            "the model has not exactly one input for a file; send its inputs as JSON with `content-type: application/json`",
+            "the body is a file, and the model does not have exactly one file input; send its inputs as JSON with `content-type: application/json`",
         ));
     };
     let uri = format!("data:{media_type};base64,{}", STANDARD.encode(body));
@@ -159,22 +171,26 @@ fn binary_type(headers: &HeaderMap) -> Option<String> {
     if is_json(value.as_bytes()) {
         return None;
     }
-    let essence = value.to_str().ok()?.split(';').next()?.trim();
+    let essence = essence(value);
     // Web forms and plain text are mistakes, and JSON errors describe them.
     let is_binary = ["image/", "audio/", "video/", "application/octet-stream"]
         .iter()
         .any(|prefix| essence.starts_with(prefix));
-    is_binary.then(|| essence.to_owned())
+    is_binary.then_some(essence)
 }
 
-/// Whether the client has not chosen a type: curl sends the one of web forms then, also for JSON and files.
+/// Whether the client has not chosen a type: `fetch` sends none for bytes, and curl the one of web forms,
+/// also for JSON and files.
 fn is_untyped(headers: &HeaderMap) -> bool {
-    let essence = |value: &HeaderValue| {
-        let text = value.to_str().unwrap_or_default();
-        text.split(';').next().unwrap_or_default().trim().to_owned()
-    };
     let value = headers.get(CONTENT_TYPE).map(essence);
-    value.as_deref() == Some("application/x-www-form-urlencoded")
+    value.is_none_or(|essence| essence == "application/x-www-form-urlencoded")
+}
+
+/// A media type without its parameters, in lower case.
+fn essence(value: &HeaderValue) -> String {
+    let text = value.to_str().unwrap_or_default();
+    let essence = text.split(';').next().unwrap_or_default();
+    essence.trim().to_ascii_lowercase()
 }
 
 /// Whether a body begins like a JSON object.

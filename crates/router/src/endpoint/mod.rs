@@ -4,7 +4,6 @@
 //! of a backend. All models that use the backend share it.
 
 mod detached;
-mod ewma;
 mod key;
 
 use std::fmt;
@@ -13,11 +12,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tidegate_core::ewma::Ewma;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use detached::DetachedPermits;
-pub(crate) use ewma::Ewma;
 pub use key::{EndpointKey, ResolvedEndpoint};
 
 use crate::group::EndpointGroup;

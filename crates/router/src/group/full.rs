@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use tidegate_core::retry_after::{ModelLoad, retry_after};
 use tokio::time::Instant;
 
 use super::EndpointGroup;
 use crate::health::HealthState;
-use crate::retry_after::{ModelLoad, retry_after};
 
 /// A request got no permit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

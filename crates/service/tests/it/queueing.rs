@@ -55,6 +55,19 @@ fn models(jobs: &JobService) -> ModelRegistry {
     models
 }
 
+#[tokio::test]
+async fn the_time_to_retry_grows_with_the_waiting_jobs() {
+    let model = FakeModel::without_streaming(1);
+    let jobs = service_with(model.clone(), ServiceOptions::default());
+    submitted(&jobs, job("ann", "first")).await;
+    let _run = model.started().await;
+    assert_eq!(jobs.retry_after().as_secs(), 2);
+    for name in ["second", "third"] {
+        submitted(&jobs, job("ann", name)).await;
+    }
+    assert_eq!(jobs.retry_after().as_secs(), 6);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn accounts_alternate_and_each_is_first_in_first_out() {
     let model = FakeModel::without_streaming(1);

@@ -113,11 +113,12 @@ pub(crate) struct ServeArgs {
     /// without one, new predictions are refused
     #[arg(long, env = "TIDEGATE_WAITING_MEMORY", value_name = "SIZE", default_value = "64MiB", value_parser = units::size, help_heading = heading::QUEUE)]
     pub(crate) waiting_memory: usize,
-    /// Predictions that each account may create with Replicate's API, such as `600/min`; requests above
-    /// the rate get 429 [default: no limit]
+    /// Predictions that each account may create with the APIs of Replicate, OpenAI and Workers AI, such as
+    /// `600/min`; requests above the rate get 429 [default: no limit]
     #[arg(long, env = "TIDEGATE_RATE_LIMIT_CREATE", value_name = "RATE", value_parser = units::rate, help_heading = heading::QUEUE)]
     pub(crate) rate_limit_create: Option<Rate>,
-    /// Other requests that each account may send to Replicate's API, such as `3000/min` [default: no
+    /// Other requests that each account may send to these APIs, such as `3000/min`; without
+    /// --rate-limit-create also those that run a model with OpenAI's or the Workers AI API [default: no
     /// limit]
     #[arg(long, env = "TIDEGATE_RATE_LIMIT", value_name = "RATE", value_parser = units::rate, help_heading = heading::QUEUE)]
     pub(crate) rate_limit: Option<Rate>,

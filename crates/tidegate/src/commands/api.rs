@@ -9,8 +9,9 @@ use tidegate_core::JobKind;
 use tidegate_core::director_api::paths;
 use tidegate_core::queue::Queue;
 use tidegate_core::store::{Documents, Store};
+use tidegate_http::RateLimits;
 use tidegate_http::access::AllowedHost;
-use tidegate_http::replicate::{self, PredictionRenderer, RateLimits, RenderAborted};
+use tidegate_http::replicate::{self, PredictionRenderer, RenderAborted};
 use tidegate_http::{cog, director, openai, runpod, workers_ai};
 use tidegate_net::{Client, Config as NetConfig, Url};
 use tidegate_runtime::Scratch;
@@ -222,6 +223,9 @@ fn client_routes(
     models: &ModelRegistry,
     shared: &SharedParts<'_>,
 ) -> anyhow::Result<Router> {
+    let limits = RateLimits::new(args.rate_limit_create, args.rate_limit)
+        .shared_by(shared.backends.rates.clone());
+    let limits = Arc::new(limits);
     let config = replicate::Config {
         max_body: args.max_body,
         body_timeout: args.body_timeout,
@@ -231,8 +235,7 @@ fn client_routes(
         renderer: shared.renderer.clone(),
         webhook_secrets: server.webhook_secrets.clone(),
         documents: Arc::clone(&shared.backends.store) as Arc<dyn Documents>,
-        limits: RateLimits::new(args.rate_limit_create, args.rate_limit)
-            .shared_by(shared.backends.rates.clone()),
+        limits: Arc::clone(&limits),
         files: shared.files.map(|files| Arc::clone(&files.links)),
     };
     let cog = cog::Config {
@@ -260,6 +263,7 @@ fn client_routes(
         openai::Config {
             max_body: args.max_body,
             body_timeout: args.body_timeout,
+            limits: Arc::clone(&limits),
         },
     )
     .merge(workers_ai::routes(
@@ -268,6 +272,7 @@ fn client_routes(
             max_body: args.max_body,
             body_timeout: args.body_timeout,
             documents: Some(Arc::clone(&shared.backends.store) as Arc<dyn Documents>),
+            limits,
         },
     ));
     Ok(routes

@@ -408,8 +408,16 @@ async fn routes(
         .replicate
         .config(args, &server.url, server.webhook_secrets.clone())?;
     let cog = cog_config(args, env, replicate.cross_api());
+    let limits = Arc::clone(&replicate.limits);
     let replicate_routes = replicate::routes(models.clone(), replicate)
-        .merge(openai::routes(models.clone(), openai_config(args)))
+        .merge(openai::routes(
+            models.clone(),
+            openai::Config {
+                max_body: args.max_body,
+                body_timeout: args.body_timeout,
+                limits: Arc::clone(&limits),
+            },
+        ))
         .merge(workers_ai::routes(
             models.clone(),
             workers_ai::Config {
@@ -419,6 +427,7 @@ async fn routes(
                     .store
                     .as_ref()
                     .map(|store| Arc::clone(&store.documents)),
+                limits,
             },
         ));
     let config = handler_config(args, env);
@@ -459,13 +468,6 @@ fn cog_config(args: &ServeArgs, env: &CogEnv, cross_api: CrossApiRenderer) -> co
         build: build_info::BUILD,
         ready_file: env.ready_file.clone(),
         cross_api,
-    }
-}
-
-fn openai_config(args: &ServeArgs) -> openai::Config {
-    openai::Config {
-        max_body: args.max_body,
-        body_timeout: args.body_timeout,
     }
 }
 

@@ -19,10 +19,12 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use tidegate_core::model_interface::MappedInput;
 use tidegate_core::policy::{JobPolicies, QueueingPolicy};
+use tidegate_core::port::BoxFuture;
 use tidegate_core::record::{Api, Target};
 use tidegate_core::store::{Documents, StoreError};
-use tidegate_core::{Account, JobKind, Refusal, chain};
+use tidegate_core::{Account, JobId, JobKind, Refusal, chain};
 use tidegate_service::{
     JobService, ModelRegistry, OnDuplicateId, OnLost, ResponseMode, Submission,
 };
@@ -35,8 +37,10 @@ use super::error::GatewayError;
 use super::inference::InferenceClient;
 use super::request_body::{self, RequestBody};
 use super::route::{InferenceOperation, InferenceRoute, query_value};
+use crate::inference::{InferenceError, RefusedRequest};
 use crate::workers_ai::batch::{
-    BatchBody, BatchItem, BatchQueuer, BatchStore, ItemWork, MAX_BODY, is_poll, job_id,
+    AccountBatches, BatchBody, BatchItem, BatchTarget, ItemWork, MAX_BODY, WorkersAiBatches,
+    is_poll,
 };
 use crate::workers_ai::error::WorkersAiError;
 
@@ -63,6 +67,7 @@ pub(super) struct BatchQueue {
     ports: BatchPorts,
     gateway: Weak<GatewayState>,
     services: Mutex<HashMap<String, JobService>>,
+    batches: Arc<WorkersAiBatches>,
 }
 
 /// How a request concerns the durable queue.
@@ -93,10 +98,12 @@ impl BatchCall {
 
 impl BatchQueue {
     pub(super) fn new(ports: BatchPorts, gateway: Weak<GatewayState>) -> Self {
+        let documents = Arc::clone(&ports.documents);
         Self {
             ports,
             gateway,
             services: Mutex::default(),
+            batches: Arc::new(WorkersAiBatches::new(documents)),
         }
     }
 
@@ -145,56 +152,64 @@ impl BatchQueue {
         model: &str,
         body: &[u8],
     ) -> Result<Response, WorkersAiError> {
-        let store = BatchStore {
-            lookup: self.ports.models.lookup(),
-            documents: &*self.ports.documents,
+        let batches = AccountBatches {
+            documents: &self.batches,
+            models: &self.ports.models,
             account,
             name: model,
+            model,
         };
         match BatchBody::parse(body)? {
-            BatchBody::Poll(id) => store.poll(model, &id).await,
+            BatchBody::Poll(id) => batches.poll(&id).await,
             BatchBody::New(items) => {
                 let service = self.service(model).await.map_err(|error| {
                     tracing::error!(error = %chain(&error), "failed to use store");
                     WorkersAiError::from(Refusal::StoreUnavailable)
                 })?;
                 let account = account.clone();
-                let queuer = RoutedBatch { service, account };
-                store.create(model, &items, &queuer).await
+                let target = Arc::new(RoutedModel { service, account });
+                batches.create(target, &items).await
             }
         }
     }
 }
 
-/// Queues the requests of an account for one model.
-struct RoutedBatch {
+/// A model of the router that an account sends requests to.
+struct RoutedModel {
     service: JobService,
     account: Account,
 }
 
 #[async_trait]
-impl BatchQueuer for RoutedBatch {
-    async fn queue_item(
-        &self,
-        batch: &str,
-        index: usize,
-        item: &RawValue,
-    ) -> Result<BatchItem, WorkersAiError> {
-        let Ok(mut input) = serde_json::from_str::<Map<String, Value>>(item.get()) else {
+impl BatchTarget for RoutedModel {
+    fn prepare(&self, request: &RawValue) -> Result<(BatchItem, Vec<MappedInput>), WorkersAiError> {
+        let Ok(mut input) = serde_json::from_str::<Map<String, Value>>(request.get()) else {
             let error = WorkersAiError::invalid("a request must be an object");
-            return Ok(BatchItem {
+            let item = BatchItem {
                 external_reference: None,
                 work: ItemWork::Refused(error.item()),
-            });
+            };
+            return Ok((item, Vec::new()));
         };
-        let external_reference = input.remove("external_reference");
+        let item = BatchItem {
+            external_reference: input.remove("external_reference"),
+            work: ItemWork::Routed,
+        };
         // The results of a batch are documents.
         input.remove("stream");
+        let input = MappedInput {
+            input,
+            ..MappedInput::default()
+        };
+        Ok((item, vec![input]))
+    }
+
+    async fn queue(&self, id: JobId, input: &MappedInput) -> Result<(), InferenceError> {
         let submission = Submission {
             account: self.account.clone(),
-            id: job_id(batch, index, 0),
+            id: Some(id),
             kind: JobKind::Prediction,
-            input: Value::Object(input).to_string().into(),
+            input: Value::Object(input.input.clone()).to_string().into(),
             webhook: None,
             context: BTreeMap::from([(ACCOUNT.to_owned(), self.account.as_str().to_owned())]),
             response_mode: ResponseMode::Async,
@@ -209,11 +224,15 @@ impl BatchQueuer for RoutedBatch {
             destination: None,
             warnings: Vec::new(),
         };
-        self.service.submit(submission).await?;
-        Ok(BatchItem {
-            external_reference,
-            work: ItemWork::Routed,
+        let submitted = self.service.submit(submission).await;
+        submitted.map(|_| ()).map_err(|refusal| {
+            let busy_for = || self.service.retry_after();
+            InferenceError::Refused(RefusedRequest::new(refusal, busy_for))
         })
+    }
+
+    fn spawn(&self, work: BoxFuture<()>) {
+        self.service.spawn_tracked(work);
     }
 }
 
@@ -248,9 +267,9 @@ impl GatewayState {
         let (InferenceOperation::Run, Some(model)) = (&route.operation, &route.model) else {
             return Err(GatewayError::QueueElsewhere);
         };
-        if self.batches.get().is_none() {
+        let Some(batches) = self.batches.get() else {
             return Err(GatewayError::NoQueue);
-        }
+        };
         let table = self.registry.table();
         let Some((model, _)) = table.route(model) else {
             return Err(GatewayError::UnknownModel(model.clone()));
@@ -265,21 +284,10 @@ impl GatewayState {
             return Ok(BatchAnswer::Other(Body::from(body)));
         }
         let _counted = self.registry.accounts().enter(client.account())?;
-        let (gateway, model) = (Arc::clone(self), model.name.clone());
-        let account = client.account().clone();
-        // A client that disconnects does not leave half of a batch.
-        let task = self.tasks.spawn(async move {
-            let batches = gateway.batches.get().expect("it is set once");
-            batches.answer(&account, &model, &body).await
-        });
-        let answer = task.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "failed to answer a request for a batch");
-            Err(WorkersAiError::from(Refusal::StoreUnavailable))
-        });
-        Ok(BatchAnswer::Response(match answer {
-            Ok(response) => response,
-            Err(error) => error.into_response(),
-        }))
+        let answer = batches.answer(client.account(), &model.name, &body).await;
+        Ok(BatchAnswer::Response(
+            answer.unwrap_or_else(IntoResponse::into_response),
+        ))
     }
 }
 

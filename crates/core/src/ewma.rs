@@ -8,14 +8,14 @@ const ALPHA: f64 = 0.2;
 
 /// An exponentially weighted moving average of durations.
 #[derive(Debug, Default)]
-pub(crate) struct Ewma {
+pub struct Ewma {
     /// The bits of the average in seconds; 0 before the first sample.
     seconds: AtomicU64,
 }
 
 impl Ewma {
     /// Adds a sample.
-    pub(crate) fn record(&self, sample: Duration) {
+    pub fn record(&self, sample: Duration) {
         // Zero means that there is no sample.
         let sample = sample.as_secs_f64().max(f64::MIN_POSITIVE);
         let update = |bits| {
@@ -31,13 +31,13 @@ impl Ewma {
     }
 
     /// The average, if there was a sample.
-    pub(crate) fn get(&self) -> Option<Duration> {
+    pub fn get(&self) -> Option<Duration> {
         let seconds = f64::from_bits(self.seconds.load(Ordering::Relaxed));
         (seconds > 0.0).then(|| Duration::from_secs_f64(seconds))
     }
 
     /// Forgets all samples.
-    pub(crate) fn reset(&self) {
+    pub fn reset(&self) {
         self.seconds.store(0, Ordering::Relaxed);
     }
 }

@@ -8,17 +8,21 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method};
-use axum::middleware::Next;
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use tidegate_core::Account;
 use tidegate_core::rate_counter::{Rate, RateCounter, RateUse};
 use tokio::time::Instant;
 
-use super::reply::ApiError;
-use super::{AppState, is_open};
 use crate::access::Identity;
+use crate::openai::{self, error::OpenAiError};
+use crate::replicate;
+use crate::request_metrics::RejectReason;
+use crate::shared::response::whole_seconds;
+use crate::workers_ai::{self, error::WorkersAiError};
 
 /// How long a request waits for the shared counter.
 const SHARED_TIMEOUT: Duration = Duration::from_millis(500);
@@ -41,7 +45,7 @@ struct SharedCounter {
 }
 
 impl RateLimits {
-    /// Limits for requests that create predictions or trainings, and for all others.
+    /// Limits for requests that create predictions or trainings or run a model, and for all others.
     pub fn new(create: Option<Rate>, other: Option<Rate>) -> Self {
         Self {
             create: create.map(|rate| RateMeter::new(rate, "--rate-limit-create", "create")),
@@ -78,50 +82,96 @@ impl RateLimits {
     }
 
     /// Whether there is no limit at all.
-    pub(super) fn is_unlimited(&self) -> bool {
+    fn is_unlimited(&self) -> bool {
         self.create.is_none() && self.other.is_none()
     }
 
-    fn meter(&self, request: &Request) -> Option<&RateMeter> {
-        if is_create(request.method(), request.uri().path()) {
+    fn meter(&self, method: &Method, path: &str) -> Option<&RateMeter> {
+        if is_create(method, path) {
             self.create.as_ref()
+        } else if runs_model(method, path) {
+            // `--rate-limit` alone covers all requests of these APIs.
+            self.create.as_ref().or(self.other.as_ref())
         } else {
             self.other.as_ref()
         }
     }
 }
 
+/// The same routes with these limits. Without limits, requests do not pass through the middleware at all.
+pub(crate) fn limited<S>(routes: Router<S>, limits: &Arc<RateLimits>) -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+{
+    if limits.is_unlimited() {
+        return routes;
+    }
+    routes.layer(from_fn_with_state(Arc::clone(limits), check))
+}
+
 /// Passes a request on, or refuses it with the time after which the client may retry.
-pub(super) async fn check(
-    State(state): State<Arc<AppState>>,
+async fn check(
+    State(limits): State<Arc<RateLimits>>,
     caller: Identity,
     request: Request,
     next: Next,
 ) -> Response {
     // A path that needs no token has no account.
-    let meter = state
-        .config
-        .limits
-        .meter(&request)
-        .filter(|_| !is_open(request.uri().path()));
+    let meter = limits
+        .meter(request.method(), request.uri().path())
+        .filter(|_| !replicate::is_open(request.uri().path()));
     let Some(meter) = meter else {
         return next.run(request).await;
     };
-    let status = state.config.limits.count(meter, &caller.account).await;
+    let status = limits.count(meter, &caller.account).await;
     let mut response = match status.wait {
         None => next.run(request).await,
-        Some(wait) => ApiError::Throttled {
-            wait,
-            flag: meter.flag,
+        Some(wait) => {
+            let throttled = Throttled {
+                wait,
+                flag: meter.flag,
+            };
+            throttled.response(request.uri().path())
         }
-        .into_response(),
     };
     status.write_headers(response.headers_mut());
     response
 }
 
+/// A request over the limit of its account.
+#[derive(Debug, thiserror::Error)]
+#[error("Request was throttled. Your rate limit resets in ~{}s. The operator can raise it with `{flag}`.", whole_seconds(*.wait))]
+struct Throttled {
+    wait: Duration,
+    /// The flag that sets the limit.
+    flag: &'static str,
+}
+
+impl Throttled {
+    /// The response, in the format of the API that the path belongs to.
+    fn response(&self, path: &str) -> Response {
+        let (message, seconds) = (self.to_string(), whole_seconds(self.wait));
+        let response = match path {
+            path if openai::is_own_path(path) => {
+                OpenAiError::rate_limited(message, seconds).into_response()
+            }
+            path if path.starts_with(workers_ai::ROOT) => {
+                WorkersAiError::rate_limited(message, seconds).into_response()
+            }
+            replicate::MODELS_PATH => replicate::reply::throttled_at_models(&message, seconds),
+            _ => replicate::reply::throttled(&message, seconds),
+        };
+        RejectReason::RateLimited.tag(response)
+    }
+}
+
 fn is_create(method: &Method, path: &str) -> bool {
     method == Method::POST && (path.ends_with("/predictions") || path.ends_with("/trainings"))
+}
+
+/// Whether a request of OpenAI's or the Workers AI API runs a model. The others of these APIs only read.
+fn runs_model(method: &Method, path: &str) -> bool {
+    method == Method::POST && (openai::is_own_path(path) || path.starts_with(workers_ai::ROOT))
 }
 
 impl SharedCounter {
@@ -236,11 +286,6 @@ impl RateLimitStatus {
     }
 }
 
-/// Rounded up, so that a client that waits this long is not refused again.
-pub(super) fn whole_seconds(time: Duration) -> u64 {
-    time.as_secs() + u64::from(time.subsec_nanos() > 0)
-}
-
 #[cfg(test)]
 mod tests {
     use tidegate_core::rate_counter::RateCounterError;
@@ -338,5 +383,22 @@ mod tests {
         for path in ["/v1/predictions/a/cancel", "/v1/files", "/v1/deployments"] {
             assert!(!is_create(&Method::POST, path), "{path}");
         }
+    }
+
+    #[test]
+    fn requests_that_run_a_model_have_the_limit_of_creates_if_there_is_one() {
+        let rate = Some(meter().rate);
+        let flag = |limits: &RateLimits, method: Method, path| {
+            limits.meter(&method, path).map(|meter| meter.flag)
+        };
+        let (both, other) = (RateLimits::new(rate, rate), RateLimits::new(None, rate));
+        for path in ["/v1/chat/completions", "/client/v4/accounts/a/ai/run/m"] {
+            let create = Some("--rate-limit-create");
+            assert_eq!(flag(&both, Method::POST, path), create, "{path}");
+            assert_eq!(flag(&other, Method::POST, path), Some("--rate-limit"));
+        }
+        let list = "/client/v4/accounts/a/ai/models/search";
+        assert_eq!(flag(&both, Method::GET, list), Some("--rate-limit"));
+        assert_eq!(flag(&other, Method::POST, "/v1/predictions"), None);
     }
 }

@@ -9,17 +9,17 @@ const MAX: Duration = Duration::from_secs(600);
 
 /// The load of a model at the moment of a refusal.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ModelLoad {
-    /// How long a request holds its permit on average.
-    pub(crate) service_time: Option<Duration>,
+pub struct ModelLoad {
+    /// How long a request holds its permit or slot on average.
+    pub service_time: Option<Duration>,
     /// The waiters that are served before a new one.
-    pub(crate) ahead: usize,
-    /// The permits of the model.
-    pub(crate) permits: u32,
+    pub ahead: usize,
+    /// The permits or slots of the model.
+    pub permits: u32,
 }
 
-/// The time until a permit would have been free for the request, if it had been queued.
-pub(crate) fn retry_after(load: ModelLoad) -> Duration {
+/// The time until a permit or slot would have been free for the request, if it had been queued.
+pub fn retry_after(load: ModelLoad) -> Duration {
     let service_time = load.service_time.unwrap_or(DEFAULT_SERVICE_TIME);
     let rounds = u32::try_from(load.ahead.saturating_add(1)).unwrap_or(u32::MAX);
     let wait = service_time.as_secs_f64() * f64::from(rounds) / f64::from(load.permits.max(1));
