@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,12 @@ class Router:
             lambda: self.model_state(name, token)["queue_size"] == size,
             f"a queue of {size} requests for {name}",
         )
+
+    def wait_queue_size_for(self, seconds: float) -> None:
+        """Wait until a request has been in the queue for this long."""
+        self.wait_queue_size(1)
+        seen = time.monotonic()
+        wait_until(lambda: time.monotonic() - seen > seconds, f"{seconds} s in the queue")
 
     def wait_used_permits(self, used: int, name: str = "m", token: str | None = None) -> None:
         wait_until(lambda: self.model_state(name, token)["used_permits"] == used, f"{used} permits in use")

@@ -271,9 +271,7 @@ def test_a_stream_waits_for_a_permit_and_then_streams(router, upstream):
         upstream.wait_for_requests(1)
         upstream.answer = streamed(chat_event("later") + DONE)
         waiting = running.chat_in_background("second", body={"stream": True})
-        running.wait_queue_size(1)
-        seen = time.monotonic()
-        wait_until(lambda: time.monotonic() - seen > 0.02, "20 ms in the queue")
+        running.wait_queue_size_for(0.02)
     reply = waiting.reply()
     assert reply.body == chat_event("later") + DONE
     assert int(reply.headers["x-queue-time-ms"]) >= 20
