@@ -179,7 +179,9 @@ impl EdgeService for Gateway {
                 if websocket::is_upgrade(&parts.method, &parts.headers) {
                     return Box::pin(self.state.upgrade(route, parts, body)).await;
                 }
-                self.state.infer(route, parts, body).await
+                // hyper keeps the memory of its service's future as long as the connection lives; a stream
+                // does not need that of the forwarding.
+                Box::pin(self.state.infer(route, parts, body)).await
             }
             None => EdgeService::call(&self.routes, request).await,
         }

@@ -6,15 +6,17 @@ use memchr::memmem;
 use serde::Deserialize;
 use tidegate_core::text_generation::Usage;
 
-/// How much of the end of a response is kept.
-const TAIL: usize = 2048;
+/// How much of the end of a response is searched.
+const TAIL: usize = 1024;
 
 /// The end of a response.
 #[derive(Debug, Default)]
 pub(super) struct UsageTail {
-    /// The last pieces, whose last `TAIL` bytes count.
-    tail: Vec<u8>,
-    last: Bytes,
+    /// A long piece, as it is.
+    long: Bytes,
+    /// The short pieces after it, whose last `TAIL` bytes count. They are copied: a piece of a few bytes
+    /// keeps the whole buffer alive that it was read into, as long as a stream is silent.
+    short: Vec<u8>,
 }
 
 #[derive(Deserialize)]
@@ -26,36 +28,36 @@ struct WireUsage {
 }
 
 impl UsageTail {
-    /// Adds a piece. A long one is kept as it is, without a copy.
+    /// Adds a piece. A long one is kept without a copy.
     pub(super) fn push(&mut self, bytes: &Bytes) {
         if bytes.len() >= TAIL {
-            self.tail.clear();
-            self.last = bytes.clone();
+            self.short.clear();
+            self.long = bytes.clone();
             return;
         }
-        let previous = std::mem::replace(&mut self.last, bytes.clone());
-        if previous.is_empty() {
-            return;
+        if self.short.len() + bytes.len() > 2 * TAIL {
+            // Every byte is moved at most once.
+            self.short.drain(..self.short.len() - TAIL);
+            self.long = Bytes::new();
         }
-        let keep = TAIL.saturating_sub(previous.len()).min(self.tail.len());
-        self.tail.drain(..self.tail.len() - keep);
-        let from = previous.len().saturating_sub(TAIL);
-        self.tail.extend_from_slice(&previous[from..]);
+        self.short.extend_from_slice(bytes);
     }
 
     /// The last usage in the response.
     pub(super) fn find(&self) -> Option<Usage> {
-        let from = self.last.len().saturating_sub(TAIL);
-        let last = &self.last[from..];
-        if let Some(usage) = last_usage(last) {
+        if let Some(usage) = last_usage(last_bytes(&self.short)) {
             return Some(usage);
         }
-        if self.tail.is_empty() {
+        if self.long.is_empty() {
             return None;
         }
-        let joined = [self.tail.as_slice(), last].concat();
+        let joined = [last_bytes(&self.long), self.short.as_slice()].concat();
         last_usage(&joined)
     }
+}
+
+fn last_bytes(bytes: &[u8]) -> &[u8] {
+    &bytes[bytes.len().saturating_sub(TAIL)..]
 }
 
 fn last_usage(text: &[u8]) -> Option<Usage> {
@@ -96,6 +98,13 @@ mod tests {
         assert_eq!(find(&pieces), Some((3, 4)));
         let long = format!("{}{usage}", "x".repeat(10_000));
         assert_eq!(find(&[&long]), Some((3, 4)));
+        let pieces: Vec<&str> = std::iter::repeat_n("data: {}\n\n", 500)
+            .chain([&*stream])
+            .collect();
+        assert_eq!(find(&pieces), Some((3, 4)));
+        assert_eq!(find(&[&"x".repeat(5000), &stream]), Some((3, 4)));
+        let (begin, end) = long.split_at(long.len() - 20);
+        assert_eq!(find(&[begin, end]), Some((3, 4)), "in both");
         assert_eq!(find(&["{}"]), None);
         assert_eq!(find(&[r#"{"usage": null}"#]), None);
     }
