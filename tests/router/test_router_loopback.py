@@ -107,3 +107,22 @@ def test_a_refused_request_is_not_detached(router, backend):
     backend.upstream.answer = refuse
     assert running.chat().status == 400
     running.wait_used_permits(0)
+
+
+def test_a_restarted_router_knows_what_still_runs(router, backend):
+    first = start(router, backend, permits=2)
+    assert first.chat().status == 200
+    first.server.process.kill()
+    first.server.process.wait(5)
+    second = router(
+        model("m", endpoint(backend.upstream.url, permits=2, loopback="/events"), queue={"capacity": 0})
+    )
+    backend.wait_for_stream(2)
+    backend.send("ActiveRequests", request_ids=[backend.ids[0]])
+    second.wait_used_permits(1)
+    assert [second.chat().status for _ in range(2)] == [200, 429]
+    # A request of this router is counted once.
+    backend.send("ActiveRequests", request_ids=backend.ids)
+    for number, id in enumerate(backend.ids):
+        backend.send("GpuFree", request_id=id)
+        second.wait_used_permits(1 - number)

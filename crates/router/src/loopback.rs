@@ -3,7 +3,8 @@
 //!
 //! Each event names the request: `event: GpuFree` with `data: {"request_id": "…"}`. A backend that knows all
 //! requests it works on sends `ActiveRequests` with `{"request_ids": […]}` when the router connects; the
-//! permits of all others are given back. A permit without an event expires after `detach_timeout`.
+//! permits of all others are given back, and requests of a router that ran before this one, or beside it,
+//! hold permits until their events. A permit without an event expires after `detach_timeout`.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -17,11 +18,13 @@ use hyper::{Method, Request};
 use serde::Deserialize;
 use tidegate_net::upstream::{UpstreamBody, UpstreamPool, UpstreamRequestBody};
 use tidegate_net::{SseEvent, SseParser};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::endpoint::{EndpointKey, LiveEndpoint, ResolvedEndpoint};
 use crate::forward::endpoint_headers;
+use crate::group::EndpointGroup;
 use crate::permits::RequestId;
 use crate::table::FleetRegistry;
 
@@ -124,44 +127,75 @@ async fn read_events(
     let Some(live) = registry.endpoint(&endpoint.key) else {
         return Ok(());
     };
-    read_body(response.into_body(), &live).await
+    let permits = LoopbackPermits {
+        registry,
+        endpoint,
+        live: &live,
+    };
+    read_body(response.into_body(), &permits).await
 }
 
-async fn read_body(mut body: UpstreamBody, live: &LiveEndpoint) -> Result<(), String> {
+async fn read_body(mut body: UpstreamBody, permits: &LoopbackPermits<'_>) -> Result<(), String> {
     let mut parser = SseParser::new(MAX_EVENT);
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         let frame = frame.map_err(|error| error.to_string())?;
         if let Some(data) = frame.data_ref() {
             parser
-                .push(data, |event| apply(&event, live))
+                .push(data, |event| permits.apply(&event))
                 .map_err(|error| error.to_string())?;
         }
     }
     Ok(())
 }
 
-/// Applies one event to the permits of the endpoint.
-fn apply(event: &SseEvent<'_>, live: &LiveEndpoint) {
-    match event.name {
-        b"GpuFree" | b"InferenceSuccess" | b"InferenceError" | b"WebsocketFinished" => {
-            let finished = serde_json::from_slice::<FinishedRequest>(event.data).ok();
-            let id = finished.and_then(|finished| RequestId::parse(&finished.request_id));
-            match id {
-                Some(id) => {
-                    live.release_detached(id);
-                }
-                None => {
-                    tracing::debug!(endpoint = %live.key(), "a loopback event names no request")
+/// The permits that the events of one endpoint are about.
+struct LoopbackPermits<'a> {
+    registry: &'a FleetRegistry,
+    endpoint: &'a ResolvedEndpoint,
+    live: &'a LiveEndpoint,
+}
+
+impl LoopbackPermits<'_> {
+    /// Applies one event.
+    fn apply(&self, event: &SseEvent<'_>) {
+        match event.name {
+            b"GpuFree" | b"InferenceSuccess" | b"InferenceError" | b"WebsocketFinished" => {
+                let finished = serde_json::from_slice::<FinishedRequest>(event.data).ok();
+                let id = finished.and_then(|finished| RequestId::parse(&finished.request_id));
+                match id {
+                    Some(id) => {
+                        self.live.release_detached(id);
+                    }
+                    None => {
+                        tracing::debug!(endpoint = %self.live.key(), "a loopback event names no request")
+                    }
                 }
             }
+            b"ActiveRequests" => {
+                if let Ok(active) = serde_json::from_slice::<ActiveRequests>(event.data) {
+                    let ids = active.request_ids.iter();
+                    let ids: Vec<RequestId> = ids.filter_map(|id| RequestId::parse(id)).collect();
+                    self.live.retain_detached(|id| ids.contains(&id));
+                    self.adopt(&ids);
+                }
+            }
+            _ => {}
         }
-        b"ActiveRequests" => {
-            if let Ok(active) = serde_json::from_slice::<ActiveRequests>(event.data) {
-                let ids = active.request_ids.iter();
-                let ids: Vec<RequestId> = ids.filter_map(|id| RequestId::parse(id)).collect();
-                live.retain_detached(|id| ids.contains(&id));
+    }
+
+    /// Holds permits for the requests of other processes. Those of this process have theirs.
+    fn adopt(&self, ids: &[RequestId]) {
+        let table = self.registry.table();
+        let is_member = |group: &&Arc<EndpointGroup>| group.endpoints().contains(self.live.key());
+        let Some(group) = table.groups().iter().find(is_member) else {
+            return;
+        };
+        let held = self.live.detached_ids();
+        let deadline = Instant::now() + self.endpoint.config.detach_timeout;
+        for id in ids {
+            if !id.is_of_this_process() && !held.contains(id) {
+                group.adopt_detached(self.live.key(), *id, deadline);
             }
         }
-        _ => {}
     }
 }

@@ -4,8 +4,8 @@
 //! A permit gives itself back when it is dropped, and a waiter of the models of the endpoint gets it.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tidegate_net::upstream::UpstreamAddress;
@@ -72,8 +72,22 @@ impl PermitCounter {
 pub struct RequestId(u128);
 
 impl RequestId {
+    /// The bits that are equal in all ids of a process.
+    const PROCESS_BITS: u128 = (u32::MAX as u128) << 96;
+
     pub(crate) fn random() -> Self {
-        Self(tidegate_core::random::bits())
+        let random = tidegate_core::random::bits();
+        Self(Self::of_process() | (random & !Self::PROCESS_BITS))
+    }
+
+    fn of_process() -> u128 {
+        static BITS: OnceLock<u128> = OnceLock::new();
+        *BITS.get_or_init(|| tidegate_core::random::bits() & Self::PROCESS_BITS)
+    }
+
+    /// Whether this process has chosen the id.
+    pub(crate) fn is_of_this_process(self) -> bool {
+        self.0 & Self::PROCESS_BITS == Self::of_process()
     }
 
     /// Parses the 32 hexadecimal digits that `Display` writes.
@@ -283,6 +297,8 @@ mod tests {
     fn request_ids_are_printed_and_parsed() {
         let id = RequestId::random();
         assert_eq!(RequestId::parse(&id.to_string()), Some(id));
+        assert!(id.is_of_this_process() && id != RequestId::random());
+        assert!(!RequestId(!id.0).is_of_this_process());
         for text in ["", "+f", &"g".repeat(32), &"+".repeat(32), &"0".repeat(33)] {
             assert_eq!(RequestId::parse(text), None, "{text}");
         }
