@@ -175,6 +175,10 @@ class Worker:
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
+    def wait_for_stopped_job(self) -> None:
+        """Wait until the SDK has stopped a job. Its handler may not notice: the SDK may be sending a part."""
+        wait_until(lambda: "Job stopped." in self.log(), f"a stopped job: {self.log()}", 30)
+
     def polls(self) -> bool:
         assert self.process.poll() is None, self.log()
         workers = self.platform.health()["workers"]

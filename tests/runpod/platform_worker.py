@@ -70,13 +70,13 @@ async def openai(job: Job) -> AsyncIterator[Any]:
     elif "raise" in wish:
         raise ValueError(wish["raise"])
     elif "until" in wish:
-        # A stop ends it where it waits: here, or at `yield` while the SDK sends the part.
+        yield 'data: {"first":1}\n\n'
         try:
-            yield 'data: {"first":1}\n\n'
             while not Path(wish["until"]).exists():
                 await asyncio.sleep(0.05)
-        except (asyncio.CancelledError, GeneratorExit):
-            Path(wish["stopped"]).touch()
+        except asyncio.CancelledError:
+            if "stopped" in wish:
+                Path(wish["stopped"]).touch()
             raise
         yield "data: [DONE]\n\n"
     elif wish.get("stream"):

@@ -143,9 +143,9 @@ def test_until_the_takeover_requests_get_503_with_the_time_to_wait(
 
 def test_a_stream_is_forwarded_while_the_job_runs(cluster: EndpointCluster, tmp_path: Path) -> None:
     other = cluster.other(cluster.owner())
-    other.worker("openai")
-    go, stopped = tmp_path / "go", tmp_path / "stopped"
-    body = {"stream": True, "until": str(go), "stopped": str(stopped)}
+    worker = other.worker("openai")
+    go = tmp_path / "go"
+    body = {"stream": True, "until": str(go)}
     with requests.post(
         f"{other.url}/v2/echo/openai/v1/chat/completions", json=body, stream=True, timeout=60
     ) as reply:
@@ -160,7 +160,7 @@ def test_a_stream_is_forwarded_while_the_job_runs(cluster: EndpointCluster, tmp_
         timeout=60,
     ) as reply:
         next(reply.iter_lines(chunk_size=1))
-    wait_until(stopped.exists, "the worker to stop the job of a client that disconnected", 30)
+    worker.wait_for_stopped_job()
 
 
 def test_accounts_and_the_keys_of_workers_are_checked_everywhere(postgres: Postgres, tmp_path: Path) -> None:
