@@ -9,7 +9,7 @@ from typing import Any
 
 import cloudflare
 import pytest
-from fleet_file import OPERATOR, account, endpoint, model
+from fleet_file import OPERATOR, account, endpoint, fleet_toml, model, token_hash
 from router_process import Router
 from stub_upstream import Exchange, StubUpstream, answer_chat
 from waiting import wait_until
@@ -122,6 +122,35 @@ def test_an_error_of_the_backend_is_the_result(durable: Start, upstreams: Any) -
     (failed,) = responses(running, create(running, [{"prompt": "many"}]))
     assert (failed["success"], failed["result"]) == (False, None)
     assert failed["errors"] == [{"code": 5004, "message": "too many words"}]
+
+
+@pytest.mark.parametrize("backend", ["openai", "cog"])
+def test_a_request_that_fails_at_the_backend_runs_once(durable: Start, upstreams: Any, backend: str) -> None:
+    async def fail(exchange: Exchange) -> None:
+        if backend == "openai":
+            error = {"message": "out of memory", "type": "InternalServerError", "param": None, "code": 500}
+            await exchange.respond(500, {"error": error})
+        else:
+            await exchange.respond(200, {"status": "failed", "error": "out of memory", "output": None})
+
+    upstream = upstreams(fail)
+    retry = {"errors": 0, "capacity": {"small": 0, "large": 0}}
+    running = durable(model(NAME, endpoint(upstream.url, kind=backend), retry=retry))
+    (failed,) = responses(running, create(running, [{"prompt": "many"}]))
+    assert "out of memory" in failed["errors"][0]["message"], failed
+    assert upstream.n_requests == 1
+
+
+def test_requests_are_queued_while_the_model_has_no_endpoint(durable: Start, upstream: StubUpstream) -> None:
+    key = {"name": "k", "key_hash": token_hash("secret"), "models": [NAME], "networks": ["127.0.0.0/8"]}
+    running = durable(model(NAME, {"kind": "openai", "join": True}), join_key=[key])
+    id = create(running, [{"prompt": "hi"}])
+    assert poll(running, id)["status"] == "queued"
+    assert running.reload(fleet_toml(fleet(upstream))).status == 200
+    (result,) = responses(running, id)
+    assert result["result"]["response"] == "good"
+    assert running.reload(fleet_toml(model("other", endpoint(upstream.url)))).status == 200
+    assert responses(running, id) == [result], "results stay when the model is removed"
 
 
 def test_queued_requests_survive_a_killed_router(durable: Start, upstreams: Any) -> None:

@@ -15,8 +15,8 @@ use tidegate_router::accounts::AccountGuard;
 use tidegate_router::body_scan::{ScannedBody, affinity_hash};
 use tidegate_router::fleet::{Affinity, FleetModel, PriorityClass};
 use tidegate_router::forward::{
-    AttemptLog, ForwardFailure, ForwardRequest, Forwarded, RepeatPolicy, strip_request_headers,
-    strip_response_headers,
+    AttemptLog, ForwardFailure, ForwardRequest, Forwarded, RepeatPolicy, RoutingError,
+    strip_request_headers, strip_response_headers,
 };
 use tidegate_router::{Ask, EndpointGroup, RoutingTable};
 use tokio::time::Instant;
@@ -80,6 +80,11 @@ impl InferenceClient {
         &self.account
     }
 }
+
+/// Marks the response to a request that no backend has answered, because none could be reached or the
+/// connection was closed. Clients do not see it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NoBackendAnswered;
 
 /// A request whose model and account are known.
 pub(super) struct AdmittedRequest {
@@ -417,7 +422,11 @@ impl GatewayState {
         tracing::info!(status = reply.status.as_u16(), attempts = log.attempts, endpoint = ?log.endpoint, %error, "request failed");
         record.answered(reply.status, log);
         record.failed(reply.status, reply.number);
-        reply::error_response(api, &reply)
+        let mut response = reply::error_response(api, &reply);
+        if let GatewayError::Forward(RoutingError::Upstream(_)) = error {
+            response.extensions_mut().insert(NoBackendAnswered);
+        }
+        response
     }
 }
 

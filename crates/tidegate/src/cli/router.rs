@@ -55,8 +55,9 @@ pub(crate) struct RouterArgs {
     /// `postgresql://USER:PASSWORD@HOST/DATABASE`. One router at a time can use it
     #[arg(long, env = "TIDEGATE_POSTGRES", value_name = "URL", hide_env_values = true, help_heading = heading::STORAGE)]
     pub(crate) postgres: Option<String>,
-    /// Keep the results of requests with `queueRequest` for this long
-    #[arg(long, env = "TIDEGATE_KEEP_FOR", value_name = "DURATION", default_value = "24h", value_parser = units::duration, help_heading = heading::STORAGE)]
+    /// Keep the result of each request with `queueRequest` for this long after its end. Longer than a whole
+    /// batch takes, because clients read the results when all requests have ended
+    #[arg(long, env = "TIDEGATE_KEEP_FOR", value_name = "DURATION", default_value = "168h", value_parser = units::duration, help_heading = heading::STORAGE)]
     pub(crate) keep_for: Duration,
     #[command(flatten)]
     pub(crate) redis: RedisArgs,

@@ -45,8 +45,8 @@ impl RoutedExecutor {
     }
 
     fn health(&self) -> Health {
+        // Without an endpoint the model is busy, not starting: requests may wait for the next one.
         match permits(&self.gateway, &self.model) {
-            0 => Health::Starting,
             permits if self.slots.used.load(Ordering::Relaxed) < permits => Health::Ready,
             _ => Health::Busy,
         }

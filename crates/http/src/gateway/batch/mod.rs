@@ -125,6 +125,11 @@ impl BatchQueue {
         Ok(self.open(model))
     }
 
+    /// Whether a model has had queued requests.
+    fn has_service(&self, model: &str) -> bool {
+        self.services().contains_key(model)
+    }
+
     fn open(&self, model: &str) -> JobService {
         let mut services = self.services();
         if let Some(service) = services.get(model) {
@@ -211,7 +216,7 @@ impl BatchTarget for RoutedModel {
             kind: JobKind::Prediction,
             input: Value::Object(input.input.clone()).to_string().into(),
             webhook: None,
-            context: BTreeMap::from([(ACCOUNT.to_owned(), self.account.as_str().to_owned())]),
+            context: account_context(&self.account),
             response_mode: ResponseMode::Async,
             on_duplicate: OnDuplicateId::Refuse,
             deadline: Some(DEADLINE),
@@ -234,6 +239,13 @@ impl BatchTarget for RoutedModel {
     fn spawn(&self, work: BoxFuture<()>) {
         self.service.spawn_tracked(work);
     }
+}
+
+/// Names the account of a job to its executor. Clients without an account have no name.
+fn account_context(account: &Account) -> BTreeMap<String, String> {
+    let named = Some(account).filter(|account| !account.is_anonymous());
+    let entry = named.map(|account| (ACCOUNT.to_owned(), account.as_str().to_owned()));
+    entry.into_iter().collect()
 }
 
 impl GatewayState {
@@ -270,21 +282,24 @@ impl GatewayState {
         let Some(batches) = self.batches.get() else {
             return Err(GatewayError::NoQueue);
         };
-        let table = self.registry.table();
-        let Some((model, _)) = table.route(model) else {
-            return Err(GatewayError::UnknownModel(model.clone()));
-        };
         let read = request_body::read(body, &parts.headers, MAX_BODY, true).await?;
         let RequestBody::Kept(body) = read.body else {
-            return Err(GatewayError::InvalidBody(format!(
-                "a batch has at most {MAX_BODY} bytes"
-            )));
+            let error = WorkersAiError::too_large(format!("a batch has at most {MAX_BODY} bytes"));
+            return Ok(BatchAnswer::Response(error.into_response()));
         };
-        if call == BatchCall::MaybePoll && !is_poll(&body) {
+        let is_poll = is_poll(&body);
+        if call == BatchCall::MaybePoll && !is_poll {
             return Ok(BatchAnswer::Other(Body::from(body)));
         }
+        let table = self.registry.table();
+        let in_fleet = table.route(model).map(|(model, _)| model.name.clone());
+        // The results of a model are there while its backends are not.
+        let known = || (is_poll && batches.has_service(model)).then(|| model.clone());
+        let Some(model) = in_fleet.or_else(known) else {
+            return Err(GatewayError::UnknownModel(model.clone()));
+        };
         let _counted = self.registry.accounts().enter(client.account())?;
-        let answer = batches.answer(client.account(), &model.name, &body).await;
+        let answer = batches.answer(client.account(), &model, &body).await;
         Ok(BatchAnswer::Response(
             answer.unwrap_or_else(IntoResponse::into_response),
         ))

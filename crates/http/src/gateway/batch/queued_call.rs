@@ -18,7 +18,7 @@ use tidegate_core::Account;
 use tidegate_core::text_generation::Usage;
 
 use crate::gateway::GatewayState;
-use crate::gateway::inference::InferenceClient;
+use crate::gateway::inference::{InferenceClient, NoBackendAnswered};
 use crate::gateway::route::InferenceRoute;
 use crate::gateway::sites::CODE;
 
@@ -33,11 +33,10 @@ const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'-')
     .remove(b'_');
-/// The numbers of errors after which a request is sent again: the router has no capacity now.
-const NO_CAPACITY: [u32; 2] = [3036, 3040];
-/// The number of the error of a backend that cannot be reached or that closes the connection.
-const UNREACHABLE: u32 = 3050;
-/// How often a request is sent again after such an error. The request itself may be the reason.
+/// The numbers of errors after which a request is sent again: the router has no capacity now, or it does not
+/// have the model any more or not yet.
+const NO_CAPACITY: [u32; 3] = [3036, 3040, 5007];
+/// How often a request is sent again after it reached no backend. The request itself may be the reason.
 const MAX_FAILURES: u32 = 5;
 
 /// The answer to a queued request.
@@ -159,14 +158,16 @@ fn pause(response: &Response, failures: &mut u32) -> Option<Duration> {
         let text = response.headers().get(name)?.to_str().ok()?;
         text.parse::<u32>().ok()
     };
-    // Only the router itself sends the number: errors of backends are final.
-    let seconds = match number(CODE)? {
-        code if NO_CAPACITY.contains(&code) => number(RETRY_AFTER).unwrap_or_default(),
-        UNREACHABLE if *failures < MAX_FAILURES => {
-            *failures += 1;
-            *failures
-        }
-        _ => return None,
+    // Backends do not send the number.
+    let number_of_error = number(CODE)?;
+    let seconds = if NO_CAPACITY.contains(&number_of_error) {
+        number(RETRY_AFTER).unwrap_or(u32::MAX)
+    } else if response.extensions().get::<NoBackendAnswered>().is_some() && *failures < MAX_FAILURES
+    {
+        *failures += 1;
+        *failures
+    } else {
+        return None;
     };
     let pause = Duration::from_secs(seconds.into()).clamp(PAUSE.start, PAUSE.end);
     // Requests of one batch do not come back at the same moment.
@@ -184,13 +185,11 @@ async fn read_answer(response: Response) -> QueuedAnswer {
     }
     let answer: Option<RunAnswer<'_>> = serde_json::from_slice(&body).ok();
     match answer {
-        Some(RunAnswer {
-            result: Some(result),
-            ..
-        }) if head.status.is_success() => {
-            let with_usage: Option<WithUsage> = serde_json::from_str(result.get()).ok();
+        Some(RunAnswer { result, errors }) if head.status.is_success() && errors.is_empty() => {
+            let json = result.map_or("null", RawValue::get);
+            let with_usage: Option<WithUsage> = serde_json::from_str(json).ok();
             Ok(QueuedResult {
-                json: Bytes::copy_from_slice(result.get().as_bytes()),
+                json: Bytes::copy_from_slice(json.as_bytes()),
                 usage: with_usage.and_then(|result| result.usage),
             })
         }
