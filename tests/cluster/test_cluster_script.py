@@ -14,13 +14,21 @@ from processes import descendants, is_alive
 from waiting import START_TIMEOUT, wait_until
 
 
+def free_port_pair() -> int:
+    """The first of two ports in a row: the second API process listens on the next one."""
+    first = free_port()
+    while (second := free_port()) != first + 1:
+        first = second
+    return first
+
+
 class ClusterScript:
     """The running script."""
 
     def __init__(self, log_path: Path) -> None:
         self._log_path = log_path
         command = [str(ROOT / "scripts/cluster.sh"), str(tidegate_bin()), str(shim_python())]
-        command += [str(ROOT / "examples/hello"), str(free_port())]
+        command += [str(ROOT / "examples/hello"), str(free_port_pair())]
         with log_path.open("wb") as log:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, env=clean_env(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
