@@ -346,9 +346,10 @@ class StubUpstream:
             await self._answer_control(exchange, path)
             request.is_answered = True
             return
-        self.requests.append(request)
         self.n_active += 1
         self.most_active = max(self.most_active, self.n_active)
+        # Last: tests wait for the request, and then read the others.
+        self.requests.append(request)
         try:
             await self.answer(exchange)
             request.is_answered = True

@@ -57,6 +57,8 @@ def test_models_may_have_different_limits(router, upstreams):
     requests = [running.chat_in_background(str(number), name) for name in "nw" for number in range(4)]
     running.wait_queue_size(3, "n")
     running.wait_queue_size(1, "w")
+    narrow.wait_for_requests(1)
+    wide.wait_for_requests(3)
     assert (narrow.most_active, wide.most_active) == (1, 3)
     narrow.release(4)
     wide.release(4)
