@@ -190,11 +190,17 @@ pub trait Leases: Send + Sync {
     /// The progress of these jobs, in any order. Jobs that do not exist are absent.
     async fn progress(&self, jobs: &[JobRef]) -> Result<Vec<JobProgress>, StoreError>;
 
-    /// Records that these jobs are in the queue.
-    async fn mark_queued(&self, jobs: &[JobRef]) -> Result<(), StoreError>;
+    /// Records that these jobs are in the queue. `epoch` is the epoch of the queue before they were pushed.
+    /// If another one is recorded, the queue may have lost them since, and nothing is recorded.
+    async fn mark_queued(&self, jobs: &[JobRef], epoch: &str) -> Result<(), StoreError>;
 
-    /// Records that the queue has lost its entries: no open job is known to be in it.
-    async fn mark_all_unqueued(&self) -> Result<(), StoreError>;
+    /// Records the epoch of the queue, which may have lost the entries of earlier ones: from then on no open
+    /// job is known to be in the queue unless it is marked with this epoch. Returns whether that is complete;
+    /// if not, another epoch was recorded meanwhile.
+    async fn mark_all_unqueued(&self, epoch: &str) -> Result<bool, StoreError>;
+
+    /// The last recorded epoch of the queue, if the marks of all earlier epochs were removed.
+    async fn queue_epoch(&self) -> Result<Option<String>, StoreError>;
 
     /// Open jobs without a live lease that are not known to be in the queue and were accepted, released or
     /// returned by this method at least `age` ago, oldest first, at most `limit`. So of several processes

@@ -354,18 +354,14 @@ pub trait UpkeepHandler: Send + Sync {
     /// Ends the job of an old entry if it may wait no longer. Returns whether the entry is obsolete.
     async fn prune(&self, entry: &QueueEntry) -> bool;
 
-    /// The queue may have lost entries: pushes all waiting jobs again. Returns whether all were pushed.
-    async fn requeue(&self) -> bool;
+    /// The queue may have lost entries before this epoch: pushes all waiting jobs again. Returns whether all
+    /// were pushed.
+    async fn requeue(&self, epoch: &str) -> bool;
 
     /// The epoch since which the queue has all waiting jobs. `known` is what this process knows; a process
     /// that shares the queue with others reads what they have recorded, because it may have started after
     /// the loss. `None` if it cannot be read now.
     async fn complete_since(&self, known: &str) -> Option<String> {
         Some(known.to_owned())
-    }
-
-    /// Records that the queue has all waiting jobs since this epoch. Returns whether that succeeded.
-    async fn record_epoch(&self, _epoch: &str) -> bool {
-        true
     }
 }

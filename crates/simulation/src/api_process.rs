@@ -108,7 +108,7 @@ async fn run(
     cluster: Cluster,
     life: &ProcessLife,
 ) {
-    let catalog = Arc::new(ModelCatalog::new(models.clone(), Arc::clone(&documents)));
+    let catalog = Arc::new(ModelCatalog::new(models.clone(), documents));
     while catalog.refresh().await.is_err() {
         tokio::time::sleep(RETRY_AFTER).await;
     }
@@ -124,7 +124,6 @@ async fn run(
     let handler = ClusterUpkeep {
         models: models.clone(),
         cluster: cluster.clone(),
-        documents,
         max_deliveries: UpkeepConfig::default().max_deliveries,
     };
     let queue = models.queue();

@@ -20,7 +20,7 @@ pub(super) async fn run(queue: &dyn Queue, handler: &dyn UpkeepHandler, interval
             continue;
         };
         tracing::warn!("the queue may have lost entries, pushing the waiting jobs again");
-        if handler.requeue().await && handler.record_epoch(&epoch).await {
+        if handler.requeue(&epoch).await {
             known = epoch;
         }
     }

@@ -38,7 +38,7 @@ impl UpkeepHandler for RecordingHandler {
         Disposition::Bury("handed out too often".to_owned())
     }
 
-    async fn requeue(&self) -> bool {
+    async fn requeue(&self, _epoch: &str) -> bool {
         true
     }
 

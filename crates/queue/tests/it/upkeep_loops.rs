@@ -67,7 +67,7 @@ impl UpkeepHandler for Handler {
         true
     }
 
-    async fn requeue(&self) -> bool {
+    async fn requeue(&self, _epoch: &str) -> bool {
         *self.0.requeued.lock().expect("no panic") += 1;
         self.1
             .push(&queue_name(), entry("ann", "requeued"))

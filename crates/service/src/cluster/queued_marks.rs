@@ -59,7 +59,7 @@ impl QueuedMarks {
                     continue;
                 }
             }
-            if let Err(error) = leases.mark_queued(&jobs).await {
+            if let Err(error) = leases.mark_queued(&jobs, &epoch_before).await {
                 tracing::debug!(count, error = %chain(&error), "failed to mark jobs as queued");
             }
         }

@@ -39,18 +39,24 @@ impl ModelRegistry {
     }
 
     async fn rerun_lost(&self, cluster: &Cluster) -> Result<(), StoreError> {
-        for record in cluster
+        let lost = cluster
             .leases
             .expired(cluster.settings.lease, BATCH)
-            .await?
-        {
+            .await?;
+        for record in lost {
             cluster.metrics.lost_leases.inc();
             let spec = record.spec.clone();
-            if self.rerun_or_end_lost(cluster, record).await? == Disposition::PutBack {
-                let service = self.service_or_lookup(&spec.target);
-                if service.requeue_lost(cluster, &spec).await {
-                    cluster.leases.mark_queued(&[JobRef::from(&spec)]).await?;
-                }
+            if self.rerun_or_end_lost(cluster, record).await? != Disposition::PutBack {
+                continue;
+            }
+            // Without an epoch the queue is down. The job is not in the queue then, and is found as such.
+            let Ok(epoch) = self.queue().epoch().await else {
+                continue;
+            };
+            let service = self.service_or_lookup(&spec.target);
+            if service.requeue_lost(cluster, &spec).await {
+                let queued = [JobRef::from(&spec)];
+                cluster.leases.mark_queued(&queued, &epoch).await?;
             }
         }
         Ok(())
@@ -61,6 +67,14 @@ impl ModelRegistry {
     async fn queue_unqueued(&self, cluster: &Cluster) -> Result<(), StoreError> {
         let age = cluster.settings.reconcile_interval;
         loop {
+            // Before the pushes: what the queue loses after them must not be marked.
+            let epoch = match self.queue().epoch().await {
+                Ok(epoch) => epoch,
+                Err(error) => {
+                    tracing::debug!(%error, "failed to read the epoch of the queue, not queueing jobs");
+                    return Ok(());
+                }
+            };
             let records = cluster.leases.claim_unqueued(age, BATCH).await?;
             let count = records.len();
             // The pushes of a stream begin in order, so jobs of an account stay in order.
@@ -74,7 +88,7 @@ impl ModelRegistry {
             if queued.is_empty() {
                 return Ok(());
             }
-            cluster.leases.mark_queued(&queued).await?;
+            cluster.leases.mark_queued(&queued, &epoch).await?;
             if count < BATCH {
                 return Ok(());
             }

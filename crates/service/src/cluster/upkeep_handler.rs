@@ -1,14 +1,11 @@
 //! Decides about queue entries that the upkeep of the shared queue finds. The store knows whether a job is
 //! leased; the age of its entry does not.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
-use bytes::Bytes;
 use tidegate_core::leases::JobRef;
 use tidegate_core::queue::{Claim, Disposition, QueueEntry, UpkeepHandler};
 use tidegate_core::record::JobRecord;
-use tidegate_core::store::{Documents, StoreError};
+use tidegate_core::store::StoreError;
 use tidegate_core::{chain, planted};
 
 use super::Cluster;
@@ -22,18 +19,12 @@ const NEVER_STARTED: &str =
 /// Why a job failed that waited too long.
 const TOO_OLD: &str = "no director took the job in time (--prune-age)";
 
-/// Where the epoch of the queue is recorded.
-const NAMESPACE: &str = "cluster";
-const QUEUE_EPOCH: &str = "queue_epoch";
-
 /// The upkeep handler of an API process.
 pub struct ClusterUpkeep {
     /// The models whose jobs are in the queue.
     pub models: ModelRegistry,
     /// The other processes of the cluster.
     pub cluster: Cluster,
-    /// Where the epoch of the queue is recorded.
-    pub documents: Arc<dyn Documents>,
     /// How often a job may be handed out without a lease.
     pub max_deliveries: u32,
 }
@@ -144,10 +135,10 @@ impl UpkeepHandler for ClusterUpkeep {
         self.or_later(entry, obsolete.await, false)
     }
 
-    async fn requeue(&self) -> bool {
+    async fn requeue(&self, epoch: &str) -> bool {
         planted!(LostEntries, return true);
-        match self.cluster.leases.mark_all_unqueued().await {
-            Ok(()) => true,
+        match self.cluster.leases.mark_all_unqueued(epoch).await {
+            Ok(is_complete) => is_complete,
             Err(error) => {
                 tracing::warn!(error = %chain(&error), "failed to queue all open jobs again, retrying later");
                 false
@@ -156,26 +147,13 @@ impl UpkeepHandler for ClusterUpkeep {
     }
 
     async fn complete_since(&self, _known: &str) -> Option<String> {
-        match self.documents.fetch(NAMESPACE, QUEUE_EPOCH).await {
+        match self.cluster.leases.queue_epoch().await {
             // Without a record, the queue may have lost entries before this process started.
-            Ok(epoch) => Some(
-                epoch
-                    .and_then(|json| serde_json::from_slice(&json).ok())
-                    .unwrap_or_default(),
-            ),
+            Ok(epoch) => Some(epoch.unwrap_or_default()),
             Err(error) => {
                 tracing::warn!(error = %chain(&error), "failed to read the epoch of the queue, retrying later");
                 None
             }
         }
-    }
-
-    async fn record_epoch(&self, epoch: &str) -> bool {
-        let json = Bytes::from(serde_json::to_vec(epoch).expect("a text serializes"));
-        let recorded = self.documents.put(NAMESPACE, QUEUE_EPOCH, json).await;
-        if let Err(error) = &recorded {
-            tracing::warn!(error = %chain(error), "failed to record the epoch of the queue, retrying later");
-        }
-        recorded.is_ok()
     }
 }

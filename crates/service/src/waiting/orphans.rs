@@ -52,7 +52,7 @@ impl UpkeepHandler for ModelRegistry {
         }
     }
 
-    async fn requeue(&self) -> bool {
+    async fn requeue(&self, _epoch: &str) -> bool {
         let waiting = self.lookup().shared().waiting_jobs.entries();
         let count = waiting.len();
         for (service, entry) in waiting {

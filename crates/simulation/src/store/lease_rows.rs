@@ -235,9 +235,16 @@ impl StoreServer {
         jobs.iter().filter_map(progress).collect()
     }
 
-    pub(super) fn mark_queued(&self, jobs: &[JobRef]) {
+    pub(super) fn mark_queued(&self, jobs: &[JobRef], epoch: &str) {
         let mut guard = self.lock();
         let state = &mut *guard;
+        if state
+            .queue_epoch
+            .as_deref()
+            .is_some_and(|recorded| recorded != epoch)
+        {
+            return;
+        }
         for job in jobs {
             if let Some(row) = state.jobs.get_mut(job)
                 && row.record.completion.is_none()
@@ -248,9 +255,14 @@ impl StoreServer {
         }
     }
 
-    pub(super) fn mark_all_unqueued(&self) {
+    pub(super) fn queue_epoch(&self) -> Option<String> {
+        self.lock().queue_epoch.clone()
+    }
+
+    pub(super) fn mark_all_unqueued(&self, epoch: &str) {
         let mut guard = self.lock();
         let state = &mut *guard;
+        state.queue_epoch = Some(epoch.to_owned());
         for (number, job) in &state.open {
             if let Some(row) = state.jobs.get_mut(job) {
                 row.queued = false;

@@ -51,6 +51,8 @@ struct StoreState {
     holders: BTreeMap<String, (u64, i64)>,
     /// When expired leases were last looked for.
     pulse: i64,
+    /// The recorded epoch of the queue.
+    queue_epoch: Option<String>,
     outbox: OutboxTable,
     documents: BTreeMap<(String, String), Bytes>,
     /// A planted bug: leases are live for ever.

@@ -203,12 +203,17 @@ impl Leases for StoreClient {
         self.call(|server| server.progress(jobs)).await
     }
 
-    async fn mark_queued(&self, jobs: &[JobRef]) -> Result<(), StoreError> {
-        self.call(|server| server.mark_queued(jobs)).await
+    async fn mark_queued(&self, jobs: &[JobRef], epoch: &str) -> Result<(), StoreError> {
+        self.call(|server| server.mark_queued(jobs, epoch)).await
     }
 
-    async fn mark_all_unqueued(&self) -> Result<(), StoreError> {
-        self.call(StoreServer::mark_all_unqueued).await
+    async fn mark_all_unqueued(&self, epoch: &str) -> Result<bool, StoreError> {
+        self.call(|server| server.mark_all_unqueued(epoch)).await?;
+        Ok(true)
+    }
+
+    async fn queue_epoch(&self) -> Result<Option<String>, StoreError> {
+        self.call(StoreServer::queue_epoch).await
     }
 
     async fn claim_unqueued(

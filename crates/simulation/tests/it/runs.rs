@@ -55,6 +55,21 @@ fn a_queue_that_was_lost_unseen_is_filled_again() {
     assert_eq!(report.violations, []);
 }
 
+/// The queue loses everything again while the jobs of its first loss are pushed: marks that arrive late must not
+/// hide the jobs of the second loss.
+#[test]
+fn a_queue_that_is_lost_twice_in_a_row_is_filled_again() {
+    let report = run_quietly(Scenario {
+        apis: 8,
+        directors: 10,
+        jobs: 6000,
+        load: 1.5,
+        server_faults: Some(Duration::from_secs(2)),
+        ..Scenario::new(2)
+    });
+    assert_eq!(report.violations, []);
+}
+
 #[test]
 fn a_seed_reproduces_a_run() {
     let [first, second] = [run_quietly(small(5)), run_quietly(small(5))];

@@ -193,7 +193,7 @@ pub async fn an_expired_lease_is_returned_once(store: Arc<dyn LeasingStore>) {
         store.insert(spec(name)).await.unwrap();
     }
     store
-        .mark_queued(&[job("a"), job("b"), job("c")])
+        .mark_queued(&[job("a"), job("b"), job("c")], "first")
         .await
         .unwrap();
     granted(&*store, dying("a", "one", 1)).await;

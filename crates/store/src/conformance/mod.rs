@@ -141,6 +141,7 @@ macro_rules! conformance {
         $crate::conformance!(@cases $open, unqueued_jobs:
             unqueued_jobs_are_found,
             an_unqueued_job_is_claimed_once,
+            a_late_mark_is_ignored,
         );
         $crate::conformance!(@cases $open, interim_messages:
             an_interim_message_is_replaced,

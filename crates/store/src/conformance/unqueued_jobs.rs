@@ -22,17 +22,37 @@ pub async fn unqueued_jobs_are_found(store: Arc<dyn LeasingStore>) {
     );
 
     store
-        .mark_queued(&[job("a"), job("c"), job("unknown")])
+        .mark_queued(&[job("a"), job("c"), job("unknown")], "first")
         .await
         .unwrap();
     assert_eq!(unqueued(&*store).await, ["b"]);
     assert!(store.release(&held("leased", lease.fence)).await.unwrap());
     assert_eq!(unqueued(&*store).await, ["b", "leased"]);
 
-    store.mark_queued(&[job("b"), job("leased")]).await.unwrap();
+    store
+        .mark_queued(&[job("b"), job("leased")], "first")
+        .await
+        .unwrap();
     assert!(unqueued(&*store).await.is_empty());
-    store.mark_all_unqueued().await.unwrap();
+    assert_eq!(store.queue_epoch().await.unwrap(), None);
+    assert!(store.mark_all_unqueued("second").await.unwrap());
     assert_eq!(unqueued(&*store).await, ["c", "a", "b", "leased"]);
+    assert_eq!(
+        store.queue_epoch().await.unwrap().as_deref(),
+        Some("second")
+    );
+}
+
+/// A mark that arrives after the queue has lost the entry does not hide the job.
+pub async fn a_late_mark_is_ignored(store: Arc<dyn LeasingStore>) {
+    for name in ["a", "b"] {
+        store.insert(spec(name)).await.unwrap();
+    }
+    store.mark_queued(&[job("a")], "first").await.unwrap();
+    assert!(store.mark_all_unqueued("second").await.unwrap());
+    store.mark_queued(&[job("a")], "first").await.unwrap();
+    store.mark_queued(&[job("b")], "second").await.unwrap();
+    assert_eq!(unqueued(&*store).await, ["a"]);
 }
 
 /// Of several processes one queues a job again, and another one later if that did not succeed.

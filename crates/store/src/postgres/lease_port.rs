@@ -15,7 +15,7 @@ use super::acquire::{self, AcquireDecision, LeaseQuery};
 use super::interim::{self, InterimMessage};
 use super::port::OVERHEAD;
 use super::writer::LockOrder;
-use super::{PostgresStore, counts, heartbeat, progress, reconcile};
+use super::{PostgresStore, counts, heartbeat, progress, queue_epoch, reconcile};
 use crate::cursor::NumberedRecord;
 
 #[async_trait]
@@ -128,18 +128,23 @@ impl Leases for PostgresStore {
             .await
     }
 
-    async fn mark_queued(&self, jobs: &[JobRef]) -> Result<(), StoreError> {
+    async fn mark_queued(&self, jobs: &[JobRef], epoch: &str) -> Result<(), StoreError> {
         if jobs.is_empty() {
             return Ok(());
         }
         self.connections
-            .change(jobs, |client, jobs| {
-                Box::pin(reconcile::mark_queued(client, jobs))
+            .change((jobs, epoch), |client, (jobs, epoch)| {
+                Box::pin(reconcile::mark_queued(client, jobs, epoch))
             })
             .await
     }
 
-    async fn mark_all_unqueued(&self) -> Result<(), StoreError> {
+    async fn mark_all_unqueued(&self, epoch: &str) -> Result<bool, StoreError> {
+        self.connections
+            .change(epoch, |client, epoch| {
+                Box::pin(queue_epoch::begin(client, epoch))
+            })
+            .await?;
         let mut after = Some(0);
         while let Some(number) = after {
             after = self
@@ -149,7 +154,17 @@ impl Leases for PostgresStore {
                 })
                 .await?;
         }
-        Ok(())
+        self.connections
+            .change(epoch, |client, epoch| {
+                Box::pin(queue_epoch::complete(client, epoch))
+            })
+            .await
+    }
+
+    async fn queue_epoch(&self) -> Result<Option<String>, StoreError> {
+        self.connections
+            .read((), |client, ()| Box::pin(queue_epoch::completed(client)))
+            .await
     }
 
     async fn claim_unqueued(

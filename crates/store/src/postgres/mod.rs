@@ -33,6 +33,7 @@ mod owned_endpoint;
 mod port;
 mod progress;
 mod query;
+mod queue_epoch;
 mod reconcile;
 mod retention;
 mod rows;

@@ -10,6 +10,7 @@ use super::error::PgError;
 use super::query::{
     bigint, bigints, count, do_not_sync, execute, first, is_live, micros, now, rows, texts,
 };
+use super::queue_epoch;
 use super::rows::{self as records, record_of};
 use crate::columns;
 use crate::cursor::NumberedRecord;
@@ -70,13 +71,21 @@ pub(super) async fn open_records(
         .collect()
 }
 
-/// Records that jobs are in the queue. Rows are locked in the order of their keys.
-pub(super) async fn mark_queued(client: &Client, jobs: &[JobRef]) -> Result<(), PgError> {
+/// Records that jobs are in the queue, unless another epoch of the queue is recorded. Rows are locked in the
+/// order of their keys.
+pub(super) async fn mark_queued(
+    client: &Client,
+    jobs: &[JobRef],
+    epoch: &str,
+) -> Result<(), PgError> {
     const MARK: &str = "WITH chosen AS MATERIALIZED (
              SELECT j.number FROM tidegate.jobs j
              JOIN unnest($1::text[], $2::text[]) l (account, id) ON j.account = l.account AND j.id = l.id
              WHERE j.completed_at IS NULL AND NOT j.queued ORDER BY j.account, j.id FOR UPDATE OF j)
          UPDATE tidegate.jobs j SET queued = true FROM chosen WHERE j.number = chosen.number";
+    if !queue_epoch::holds(client, epoch).await? {
+        return Ok(());
+    }
     let accounts: Vec<&str> = jobs
         .iter()
         .map(|job| columns::account_text(&job.account))

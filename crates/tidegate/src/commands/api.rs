@@ -118,7 +118,6 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         handler: Arc::new(ClusterUpkeep {
             models: models.clone(),
             cluster: cluster.clone(),
-            documents: backends.store.clone(),
             max_deliveries: args.upkeep.max_deliveries,
         }),
         config: args.upkeep.config(),
