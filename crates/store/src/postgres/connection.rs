@@ -59,6 +59,9 @@ const BEGIN_AFTER_CHANGES: &str = concat!(
 const BEGIN_READ: &str =
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = '12s'";
 
+/// A single statement sees one state of the database by itself.
+const NO_TRANSACTION: &str = "";
+
 /// The statements of a transaction. The first is sent without waiting for a reply to those before it.
 pub(super) type TransactionWork<A, T> =
     for<'a> fn(&'a Client, &'a A) -> BoxFuture<'a, Result<T, PgError>>;
@@ -130,6 +133,16 @@ impl Connections {
     /// Like [`Connections::connect`], with the error of a call.
     pub(super) async fn get(&self) -> Result<LentConnection, PgError> {
         Ok(self.connect().await?)
+    }
+
+    /// Runs the only statement of `work`, which reads. It is repeated if the connection is lost.
+    pub(super) async fn read_once<A: Sync, T>(
+        &self,
+        arguments: A,
+        work: TransactionWork<A, T>,
+    ) -> Result<T, StoreError> {
+        self.run(NO_TRANSACTION, Repeat::Always, &arguments, work)
+            .await
     }
 
     /// Runs `work` on one state of the database. It is repeated if the connection is lost.
@@ -207,6 +220,9 @@ impl Connections {
         let connection = self.get().await?;
         let result = within_limit(async {
             let client = connection.client();
+            if begin == NO_TRANSACTION {
+                return work(client, arguments).await;
+            }
             let (begun, result) = join(client.batch_execute(begin), work(client, arguments)).await;
             begun?;
             let result = result?;

@@ -75,6 +75,10 @@ pub(super) async fn insert(client: &Client, job: &JobInsert) -> Result<bool, PgE
 
 /// Inserts a job; deletes an ended job with the same id before.
 pub(super) async fn replace(client: &Client, job: &JobInsert) -> Result<bool, PgError> {
+    // Most ids are new.
+    if insert(client, job).await? {
+        return Ok(true);
+    }
     let (account, id) = (
         columns::account_text(&job.spec.account),
         job.spec.id.as_str(),
@@ -85,9 +89,7 @@ pub(super) async fn replace(client: &Client, job: &JobInsert) -> Result<bool, Pg
         "DELETE FROM tidegate.jobs WHERE account = $1 AND id = $2 AND completed_at IS NOT NULL",
         &params,
     );
-    let (deleted, inserted) = join(delete, insert(client, job)).await;
-    deleted?;
-    inserted
+    Ok(delete.await? > 0 && insert(client, job).await?)
 }
 
 /// Records that a cancel was requested.

@@ -94,7 +94,7 @@ impl Store for PostgresStore {
 
     async fn get(&self, account: &Account, id: &JobId) -> Result<Option<JobRecord>, StoreError> {
         self.connections
-            .read((account, id), |client, (account, id)| {
+            .read_once((account, id), |client, (account, id)| {
                 Box::pin(jobs::get(client, account, id))
             })
             .await
