@@ -57,8 +57,8 @@ pub use models::trained::{
 pub use models::{ModelRegistry, NoExecutor, ServedModel, ServedVersion};
 pub use run::{LeasedRun, Resumed, RunOutcome};
 pub use snapshot::{
-    JobRestarted, OutputCursor, OutputDelta, OutputEvent, OutputEvents, ReadPosition, Snapshot,
-    TerminalState,
+    JobChange, JobRestarted, OutputCursor, OutputDelta, OutputEvent, OutputEvents, ReadPosition,
+    Snapshot, TerminalState,
 };
 pub use stream::{StreamBatch, StreamEvent, StreamReader, StreamRefusal};
 pub use submit::{OnDuplicateId, ResponseMode, Submission, Submitted, Ticket};

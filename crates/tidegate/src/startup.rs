@@ -20,6 +20,8 @@ use tidegate_http::access::{self, AllowedHost, AllowedOrigin, OriginPolicy, Toke
 use tidegate_http::admin::{self, JobServices};
 use tidegate_http::edge::{EdgeConfig, EdgeListeners};
 use tidegate_http::metrics::{self, MetricSources};
+use tidegate_http::replicate::CrossApiRenderer;
+use tidegate_http::ui::{self, EndpointSource, ServerCommand, UiSources};
 use tidegate_net::Url;
 use tidegate_queue::upkeep::{self, UpkeepConfig};
 use tidegate_service::{ClusterMonitor, ModelRegistry, Resumed, WebhookSecrets};
@@ -132,14 +134,25 @@ impl ListeningServer {
         )
     }
 
-    /// Serves `routes`, the admin API and the metrics, all of them behind the tokens.
-    pub(crate) fn start(
-        self,
-        routes: Router,
-        upkeep: QueueUpkeep,
-        job_services: JobServices,
-        metrics: ServerMetrics,
-    ) -> RunningServer {
+    /// Serves the routes, the admin API, the metrics and the web UI, all of them behind the tokens.
+    pub(crate) fn start(self, parts: ServerParts) -> RunningServer {
+        let ServerParts {
+            routes,
+            upkeep,
+            job_services,
+            metrics,
+            ui,
+        } = parts;
+        let ui_sources = UiSources {
+            command: ui.command,
+            build: build_info::BUILD,
+            started_at: self.started_at,
+            job_services: Arc::clone(&job_services),
+            models: Some(ui.models),
+            endpoints: ui.endpoints,
+            files: ui.files,
+            router: None,
+        };
         let sources = MetricSources {
             job_services: Arc::clone(&job_services),
             request_metrics: Arc::clone(&self.edge.request_metrics),
@@ -152,7 +165,9 @@ impl ListeningServer {
         };
         let routes = routes
             .merge(admin::routes(Arc::clone(&job_services)))
-            .merge(metrics::routes(sources));
+            .merge(metrics::routes(sources))
+            .merge(ui::api_routes(ui_sources))
+            .merge(ui::page_routes(&ui.file_origins));
         // Last, because it covers only the routes that exist already.
         let routes = match self.tokens {
             Some(tokens) => access::require_token(routes, tokens),
@@ -169,6 +184,27 @@ impl ListeningServer {
             job_services,
         }
     }
+}
+
+/// What a server serves.
+pub(crate) struct ServerParts {
+    /// The APIs for clients.
+    pub(crate) routes: Router,
+    pub(crate) upkeep: QueueUpkeep,
+    pub(crate) job_services: JobServices,
+    pub(crate) metrics: ServerMetrics,
+    pub(crate) ui: UiParts,
+}
+
+/// What the web UI of a server shows, besides its jobs.
+pub(crate) struct UiParts {
+    pub(crate) command: ServerCommand,
+    pub(crate) models: ModelRegistry,
+    pub(crate) endpoints: EndpointSource,
+    /// Renders the files in outputs.
+    pub(crate) files: Option<CrossApiRenderer>,
+    /// Where output files are downloaded from, if not from the address of the page.
+    pub(crate) file_origins: Vec<Url>,
 }
 
 /// What a server shows in its metrics besides jobs and requests.

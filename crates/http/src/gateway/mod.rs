@@ -58,6 +58,7 @@ use crate::cog::BuildInfo;
 use crate::edge::EdgeService;
 use crate::metrics::{MetricSources, RouterMetricSource};
 use crate::request_metrics::RequestMetrics;
+use crate::ui::{ServerCommand, UiSources};
 
 /// What a gateway is made of.
 pub struct GatewayParts {
@@ -133,21 +134,32 @@ impl Gateway {
             let queue = BatchQueue::new(ports, Arc::downgrade(&state));
             state.batches.set(queue).ok(); // It is set once, here.
         }
+        let router = RouterMetricSource {
+            registry: Arc::clone(&state.registry),
+            telemetry: Arc::clone(&state.telemetry),
+            control: state.control.clone(),
+        };
         let metrics = MetricSources {
-            job_services,
+            job_services: Arc::clone(&job_services),
             request_metrics: parts.request_metrics,
             store: None,
             cluster: None,
             director: None,
-            router: Some(RouterMetricSource {
-                registry: Arc::clone(&state.registry),
-                telemetry: Arc::clone(&state.telemetry),
-                control: state.control.clone(),
-            }),
+            router: Some(router.clone()),
             build: state.build.clone(),
             started_at: state.started_at,
         };
-        let routes = admin::routes(Arc::clone(&state), metrics);
+        let ui = UiSources {
+            command: ServerCommand::Router,
+            build: state.build.clone(),
+            started_at: state.started_at,
+            job_services,
+            models: None,
+            endpoints: Arc::new(Vec::new),
+            files: None,
+            router: Some(router),
+        };
+        let routes = admin::routes(Arc::clone(&state), metrics, ui);
         Self { state, routes }
     }
 
