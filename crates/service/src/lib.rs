@@ -33,8 +33,9 @@ use tidegate_core::random;
 
 pub use cluster::{
     CallError, Cluster, ClusterMetrics, ClusterMonitor, ClusterSettings, ClusterState,
-    ClusterUpkeep, DirectorCalls, LeaseRequestResult, LeaseTokens, LinkedMessage, MessageLinks,
-    ModelCatalog, ModelQueueUsage, QueueDirectory, QueuedMarks, StreamUrls,
+    ClusterUpkeep, DirectorCalls, DirectorSightings, LeaseRequestResult, LeaseTokens,
+    LinkedMessage, MessageLinks, ModelCatalog, ModelQueueUsage, QueueDirectory, QueuedMarks,
+    SeenDirector, StreamUrls,
 };
 pub use config::{Config, Deps, JobSettings, OnLost, RendererFactory};
 pub use files::store::{

@@ -21,10 +21,10 @@ use tidegate_http::admin::{self, JobServices};
 use tidegate_http::edge::{EdgeConfig, EdgeListeners};
 use tidegate_http::metrics::{self, MetricSources};
 use tidegate_http::replicate::CrossApiRenderer;
-use tidegate_http::ui::{self, EndpointSource, ServerCommand, UiSources};
+use tidegate_http::ui::{self, EndpointSource, ServerCommand, UiData, UiSources};
 use tidegate_net::Url;
 use tidegate_queue::upkeep::{self, UpkeepConfig};
-use tidegate_service::{ClusterMonitor, ModelRegistry, Resumed, WebhookSecrets};
+use tidegate_service::{ClusterMonitor, DirectorSightings, ModelRegistry, Resumed, WebhookSecrets};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{ListenArgs, WebhookArgs};
@@ -152,7 +152,10 @@ impl ListeningServer {
             endpoints: ui.endpoints,
             files: ui.files,
             router: None,
+            cluster: metrics.cluster.clone(),
+            directors: ui.directors,
         };
+        let ui_data = UiData::new(ui_sources);
         let sources = MetricSources {
             job_services: Arc::clone(&job_services),
             request_metrics: Arc::clone(&self.edge.request_metrics),
@@ -166,7 +169,7 @@ impl ListeningServer {
         let routes = routes
             .merge(admin::routes(Arc::clone(&job_services)))
             .merge(metrics::routes(sources))
-            .merge(ui::api_routes(ui_sources))
+            .merge(ui_data.routes())
             .merge(ui::page_routes(&ui.file_origins));
         // Last, because it covers only the routes that exist already.
         let routes = match self.tokens {
@@ -180,6 +183,7 @@ impl ListeningServer {
             http: HttpServer::start(self.listeners, routes, self.edge),
             reload: self.reload,
             queue_upkeep: Box::pin(queue_upkeep),
+            load_history: Box::pin(ui_data.record_load()),
             signals: self.signals,
             job_services,
         }
@@ -203,6 +207,8 @@ pub(crate) struct UiParts {
     pub(crate) endpoints: EndpointSource,
     /// Renders the files in outputs.
     pub(crate) files: Option<CrossApiRenderer>,
+    /// The directors of a cluster.
+    pub(crate) directors: Option<Arc<DirectorSightings>>,
     /// Where output files are downloaded from, if not from the address of the page.
     pub(crate) file_origins: Vec<Url>,
 }
@@ -237,6 +243,7 @@ pub(crate) struct RunningServer {
     http: HttpServer,
     reload: BoxFuture<()>,
     queue_upkeep: BoxFuture<()>,
+    load_history: BoxFuture<()>,
     signals: Signals,
     job_services: JobServices,
 }
@@ -253,6 +260,7 @@ impl RunningServer {
             http,
             reload,
             queue_upkeep,
+            load_history,
             signals,
             job_services: _,
         } = self;
@@ -260,6 +268,7 @@ impl RunningServer {
             tokio::select! {
                 () = reload => unreachable!("reload never ends"),
                 () = queue_upkeep => unreachable!("queue upkeep never ends"),
+                () = load_history => unreachable!("the load is recorded forever"),
                 () = background => unreachable!("background tasks never end"),
                 cause = signals.next() => cause,
                 () = requested.cancelled() => ShutdownCause::Requested,

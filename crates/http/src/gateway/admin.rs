@@ -26,13 +26,13 @@ use super::{GatewayState, catalog, join, reply};
 use crate::access::{Identity, TokenCheck, require_admin};
 use crate::metrics::{self, MetricSources};
 use crate::shared::response::json;
-use crate::ui::{self, UiSources};
+use crate::ui::{self, UiData};
 
 /// The routes that are no inferences.
 pub(super) fn routes(
     state: Arc<GatewayState>,
     metric_sources: MetricSources,
-    ui_sources: UiSources,
+    ui: &UiData,
 ) -> Router {
     let admin = Router::new()
         .route("/admin/router", get(show))
@@ -65,7 +65,7 @@ pub(super) fn routes(
         .method_not_allowed_fallback(wrong_method)
         .with_state(Arc::clone(&state))
         .merge(metrics::routes(metric_sources))
-        .merge(ui::api_routes(ui_sources))
+        .merge(ui.routes())
         .layer(from_fn_with_state(Arc::clone(&state), identify))
         .merge(open.with_state(state))
         // The router stores no files.

@@ -58,7 +58,7 @@ use crate::cog::BuildInfo;
 use crate::edge::EdgeService;
 use crate::metrics::{MetricSources, RouterMetricSource};
 use crate::request_metrics::RequestMetrics;
-use crate::ui::{ServerCommand, UiSources};
+use crate::ui::{ServerCommand, UiData, UiSources};
 
 /// What a gateway is made of.
 pub struct GatewayParts {
@@ -109,7 +109,8 @@ impl Gateway {
         let (telemetry, events) = GatewayTelemetry::new(Arc::clone(&parts.registry));
         let telemetry = Arc::new(telemetry);
         let sender = Arc::clone(&telemetry);
-        tasks.spawn(async move { sender.run(events, stop).await });
+        let sender_stop = stop.clone();
+        tasks.spawn(async move { sender.run(events, sender_stop).await });
         let state = Arc::new(GatewayState {
             registry: parts.registry,
             control: parts.control,
@@ -158,8 +159,12 @@ impl Gateway {
             endpoints: Arc::new(Vec::new),
             files: None,
             router: Some(router),
+            cluster: None,
+            directors: None,
         };
-        let routes = admin::routes(Arc::clone(&state), metrics, ui);
+        let ui = UiData::new(ui);
+        let routes = admin::routes(Arc::clone(&state), metrics, &ui);
+        tasks.spawn(async move { stop.run_until_cancelled_owned(ui.record_load()).await });
         Self { state, routes }
     }
 

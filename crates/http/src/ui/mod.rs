@@ -5,20 +5,28 @@
 //! here: [`docs/reference/ui.md`](../../../../docs/reference/ui.md).
 
 mod assets;
+mod changes;
+mod history;
 mod job_events;
 mod jobs;
+mod load;
 mod models;
 mod pages;
+mod publisher;
+mod sections;
 mod session;
 mod wire;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
 use axum::http::HeaderMap;
 use axum::routing::{any, get};
 use jiff::Timestamp;
-use tidegate_service::{JobService, ModelRegistry};
+use tidegate_service::{
+    ClusterMonitor, ClusterState, DirectorSightings, JobService, ModelRegistry,
+};
+use tokio::time::MissedTickBehavior;
 use url::Url;
 
 pub(crate) use pages::{docs_redirect, index_response, redirect};
@@ -30,6 +38,8 @@ use crate::cog::BuildInfo;
 use crate::metrics::RouterMetricSource;
 use crate::replicate::CrossApiRenderer;
 use crate::runpod::platform::Endpoint;
+use history::LoadHistory;
+use publisher::Publisher;
 
 /// The prefix of the paths of the page.
 const ROOT: &str = "/ui/";
@@ -54,6 +64,10 @@ pub struct UiSources {
     pub files: Option<CrossApiRenderer>,
     /// The models and endpoints of a router.
     pub router: Option<RouterMetricSource>,
+    /// The cluster that this API process belongs to.
+    pub cluster: Option<Arc<ClusterMonitor>>,
+    /// The directors of that cluster.
+    pub directors: Option<Arc<DirectorSightings>>,
 }
 
 /// Lists the endpoints of Runpod's platform API.
@@ -73,6 +87,9 @@ struct UiState {
     sources: UiSources,
     /// A random id of this process: sequence numbers and positions of another one mean nothing.
     epoch: String,
+    /// The load since the start of the server.
+    history: Mutex<LoadHistory>,
+    publisher: Publisher,
 }
 
 impl UiState {
@@ -82,7 +99,21 @@ impl UiState {
         Self {
             sources,
             epoch: format!("{:016x}", u64::from_ne_bytes(random)),
+            history: Mutex::default(),
+            publisher: Publisher::default(),
         }
+    }
+
+    /// The state of the cluster that this process belongs to.
+    async fn cluster_state(&self) -> Option<Arc<ClusterState>> {
+        match &self.sources.cluster {
+            Some(monitor) => Some(monitor.state().await),
+            None => None,
+        }
+    }
+
+    fn lock_history(&self) -> MutexGuard<'_, LoadHistory> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The job services; at least the one that looks up jobs.
@@ -112,8 +143,35 @@ pub fn page_routes(file_origins: &[Url]) -> Router {
         .with_state(pages::content_security_policy(file_origins))
 }
 
-/// The routes of the data.
-pub fn api_routes(sources: UiSources) -> Router {
+/// The data of the web UI. Clones share their state.
+#[derive(Clone)]
+pub struct UiData(Arc<UiState>);
+
+impl UiData {
+    /// Shows what these sources have.
+    pub fn new(sources: UiSources) -> Self {
+        Self(Arc::new(UiState::new(sources)))
+    }
+
+    /// Records the load of the server, forever.
+    pub async fn record_load(self) {
+        let mut ticks = tokio::time::interval(history::STEP);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let cluster = self.0.cluster_state().await;
+            let sample = self.0.load_sample(cluster.as_deref());
+            self.0.lock_history().add(sample);
+        }
+    }
+
+    /// The routes of the data.
+    pub fn routes(&self) -> Router {
+        api_routes(Arc::clone(&self.0))
+    }
+}
+
+fn api_routes(state: Arc<UiState>) -> Router {
     Router::new()
         .route("/ui/api/session", get(session::show))
         .route("/ui/api/models", get(models::list))
@@ -124,11 +182,13 @@ pub fn api_routes(sources: UiSources) -> Router {
             "/ui/api/jobs/{account}/{id}/events",
             get(job_events::follow),
         )
+        .route("/ui/api/snapshot", get(changes::snapshot))
+        .route("/ui/api/changes", get(changes::changes))
         .route("/ui/api", any(no_such_path))
         .route("/ui/api/", any(no_such_path))
         .route("/ui/api/{*path}", any(no_such_path))
         .method_not_allowed_fallback(no_such_method)
-        .with_state(Arc::new(UiState::new(sources)))
+        .with_state(state)
 }
 
 /// Whether a request needs no token: it loads the page, which has no data, or is redirected to it.

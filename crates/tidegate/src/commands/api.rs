@@ -72,6 +72,7 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         },
         queues: Arc::new(QueueDirectory::new(documents.clone())),
         metrics: Arc::default(),
+        directors: Arc::default(),
     };
     replicate::ensure_webhook_secret(&server.webhook_secrets, &*documents)
         .await
@@ -143,6 +144,7 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
             models: models.clone(),
             endpoints: Arc::new(move || listed.listed()),
             files: Some(cross_api),
+            directors: Some(Arc::clone(&cluster.directors)),
             file_origins: args.public_url.clone().into_iter().collect(),
         },
     });

@@ -62,6 +62,7 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
             endpoints: endpoints.listed(),
             // Workers send files as part of their output.
             files: None,
+            directors: None,
             file_origins: Vec::new(),
         },
     });

@@ -122,6 +122,7 @@ pub(crate) async fn serve(
                 None => Arc::new(Vec::new),
             },
             files: Some(cross_api),
+            directors: None,
             file_origins: file_origins(args),
         },
     });
