@@ -8,6 +8,7 @@ mod accept;
 pub(crate) mod cancel;
 mod director_calls;
 mod director_files;
+mod director_sightings;
 mod followed_jobs;
 pub(crate) mod followers;
 mod hints;
@@ -19,6 +20,7 @@ mod queue_directory;
 mod queued_marks;
 mod reconcile;
 mod registered_model;
+mod replicas;
 mod upkeep_handler;
 
 use std::sync::Arc;
@@ -29,12 +31,14 @@ use tidegate_core::live::Live;
 
 pub use director_calls::{CallError, DirectorCalls, StreamUrls};
 pub use director_files::{LinkedMessage, MessageLinks};
+pub use director_sightings::{DirectorSightings, SeenDirector};
 pub use lease_tokens::LeaseTokens;
 pub use metrics::{ClusterMetrics, LeaseRequestResult};
 pub use model_catalog::ModelCatalog;
 pub use monitor::{ClusterMonitor, ClusterState, ModelQueueUsage};
 pub use queue_directory::QueueDirectory;
 pub use queued_marks::QueuedMarks;
+pub use replicas::{ApiReplicas, SeenReplica};
 pub use upkeep_handler::ClusterUpkeep;
 
 /// What the processes of a cluster share besides store and queue.
@@ -56,6 +60,8 @@ pub struct Cluster {
     pub queues: Arc<QueueDirectory>,
     /// What this process has done.
     pub metrics: Arc<ClusterMetrics>,
+    /// The directors that call this process.
+    pub directors: Arc<DirectorSightings>,
 }
 
 /// The intervals of a cluster.

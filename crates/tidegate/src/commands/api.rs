@@ -11,14 +11,15 @@ use tidegate_core::queue::Queue;
 use tidegate_core::store::{Documents, Store};
 use tidegate_http::RateLimits;
 use tidegate_http::access::AllowedHost;
-use tidegate_http::replicate::{self, PredictionRenderer, RenderAborted};
+use tidegate_http::replicate::{self, CrossApiRenderer, PredictionRenderer, RenderAborted};
+use tidegate_http::ui::{ServerCommand, Setting};
 use tidegate_http::{cog, director, openai, runpod, workers_ai};
 use tidegate_net::{Client, Config as NetConfig, Url};
 use tidegate_runtime::Scratch;
 use tidegate_service::{
-    Cluster, ClusterMonitor, ClusterSettings, ClusterUpkeep, Config, Deps, DirectorCalls, Files,
-    JobService, JobSettings, LeaseTokens, ModelCatalog, ModelRegistry, NoExecutor, OnLost,
-    QueueDirectory, QueuedMarks, free_space,
+    ApiReplicas, Cluster, ClusterMonitor, ClusterSettings, ClusterUpkeep, Config, Deps,
+    DirectorCalls, Files, JobService, JobSettings, LeaseTokens, ModelCatalog, ModelRegistry,
+    NoExecutor, OnLost, QueueDirectory, QueuedMarks, free_space,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -33,14 +34,18 @@ use crate::files_store::LocationUsers;
 use crate::model_factory::{NO_TARGET, SCRATCH_FAILED};
 use crate::replicate_setup::{STREAM_SECRET, persistent_secret};
 use crate::shutdown::{self, Sigterm};
-use crate::startup::{ListeningServer, QueueUpkeep, ServerMetrics, Startup};
+use crate::startup::{ListeningServer, QueueUpkeep, ServerMetrics, ServerParts, Startup, UiParts};
 use crate::store_ports::DurableState;
 use crate::{build_info, data_dir, director_token};
 
 /// How often a job may start: once more after its director was lost.
 const ATTEMPTS: u32 = 2;
 
-pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
+pub(crate) async fn api(
+    args: &ApiArgs,
+    env: &CogEnv,
+    settings: Arc<[Setting]>,
+) -> anyhow::Result<ExitCode> {
     let token: Arc<str> = director_token::read(
         args.cluster.token_file.as_deref(),
         DirectorEnv::read()?.token.as_deref(),
@@ -71,6 +76,7 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         },
         queues: Arc::new(QueueDirectory::new(documents.clone())),
         metrics: Arc::default(),
+        directors: Arc::default(),
     };
     replicate::ensure_webhook_secret(&server.webhook_secrets, &*documents)
         .await
@@ -110,7 +116,8 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         max_file: args.max_file as u64,
     };
     let shutdown_requested = CancellationToken::new();
-    let routes = client_routes(args, env, &server, &models, &shared)?
+    let (client_routes, cross_api) = client_routes(args, env, &server, &models, &shared)?;
+    let routes = client_routes
         .merge(director::routes(Arc::new(calls), config))
         .merge(endpoints.routes(args)?);
     let upkeep = QueueUpkeep {
@@ -122,19 +129,34 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         }),
         config: args.upkeep.config(),
     };
+    let replicas = Arc::new(ApiReplicas::new(
+        Arc::clone(&documents),
+        consumer_name(&server),
+    ));
     let (services, owned) = (models.clone(), Arc::clone(&endpoints));
-    let mut server = server.start(
+    let listed = Arc::clone(&endpoints);
+    let mut server = server.start(ServerParts {
         routes,
         upkeep,
-        Arc::new(move || [services.services(), owned.services()].concat()),
-        ServerMetrics {
+        job_services: Arc::new(move || [services.services(), owned.services()].concat()),
+        metrics: ServerMetrics {
             store: Some(backends.store.meter()),
             cluster: Some(Arc::new(ClusterMonitor::new(
                 models.clone(),
                 cluster.clone(),
             ))),
         },
-    );
+        ui: UiParts {
+            command: ServerCommand::Api,
+            models: models.clone(),
+            endpoints: Arc::new(move || listed.listed()),
+            files: Some(cross_api),
+            settings,
+            directors: Some(Arc::clone(&cluster.directors)),
+            replicas: Some(Arc::clone(&replicas)),
+            file_origins: args.public_url.clone().into_iter().collect(),
+        },
+    });
     let queue = models.queue();
     let background = Box::pin(async {
         tokio::join!(
@@ -143,6 +165,7 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
             models.reconcile(&cluster),
             cluster.queued_marks.run(&*cluster.leases, &*queue),
             endpoints.run(),
+            replicas.run(),
             file_upkeep(files.as_ref(), &backends),
         );
     });
@@ -151,6 +174,7 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         .drain(async |http| {
             // First, so that another process takes the endpoints over meanwhile.
             http.while_running(endpoints.release()).await;
+            replicas.leave().await;
             shutdown::drain(&models, None, args.drain_timeout, http).await;
         })
         .await;
@@ -214,14 +238,14 @@ async fn file_upkeep(files: Option<&StoredFiles>, backends: &ClusterBackends) {
     }
 }
 
-/// The routes of clients.
+/// The routes of clients, and the renderer of the files in their outputs.
 fn client_routes(
     args: &ApiArgs,
     env: &CogEnv,
     server: &ListeningServer,
     models: &ModelRegistry,
     shared: &SharedParts<'_>,
-) -> anyhow::Result<Router> {
+) -> anyhow::Result<(Router, CrossApiRenderer)> {
     let limits = RateLimits::new(args.rate_limit_create, args.rate_limit)
         .shared_by(shared.backends.rates.clone());
     let limits = Arc::new(limits);
@@ -237,12 +261,13 @@ fn client_routes(
         limits: Arc::clone(&limits),
         files: shared.files.map(|files| Arc::clone(&files.links)),
     };
+    let cross_api = config.cross_api();
     let cog = cog::Config {
         max_body: args.max_body,
         body_timeout: args.body_timeout,
         build: build_info::BUILD,
         ready_file: env.ready_file.clone(),
-        cross_api: config.cross_api(),
+        cross_api: cross_api.clone(),
     };
     let handler = runpod::local::Config {
         max_body: args.max_body,
@@ -274,9 +299,10 @@ fn client_routes(
             limits,
         },
     ));
-    Ok(routes
+    let routes = routes
         .merge(replicate::routes(models.clone(), config))
-        .merge(inference))
+        .merge(inference);
+    Ok((routes, cross_api))
 }
 
 /// The job service that looks up the jobs of all models.
