@@ -19,7 +19,33 @@ export class LocalFile {
   }
 }
 
+/** A JSON text of the user that is not valid yet. */
+export class Unparsed {
+  /**
+   * @param {string} text
+   * @param {string} error
+   */
+  constructor(text, error) {
+    this.text = text;
+    this.error = error;
+  }
+
+  toJSON() {
+    return this.text;
+  }
+}
+
 /** @typedef {Record<string, unknown>} Values */
+
+/**
+ * The messages of the inputs whose text is not valid JSON.
+ * @param {Values} values
+ * @returns {Record<string, string>}
+ */
+export function unparsedErrors(values) {
+  const invalid = Object.entries(values).filter(([, value]) => value instanceof Unparsed);
+  return Object.fromEntries(invalid.map(([name, value]) => [name, /** @type {Unparsed} */ (value).error]));
+}
 
 /**
  * The number that a text means, or the text itself, which the server rejects with a message.
@@ -41,6 +67,7 @@ export function numberOf(text) {
  */
 export function mapFiles(value, replace) {
   if (value instanceof LocalFile) return replace(value);
+  if (value instanceof Unparsed) return value.text;
   if (Array.isArray(value)) return value.map((entry) => mapFiles(entry, replace));
   if (value !== null && typeof value === 'object') {
     return Object.fromEntries(Object.entries(value).map(([key, entry]) => [key, mapFiles(entry, replace)]));
