@@ -9,6 +9,7 @@ VENV_COG := .venv-cog
 VENV_RUNPOD := .venv-runpod
 NODE := tests/replicate/node_modules
 NODE_RUNPOD := tests/runpod/node_modules
+NODE_UI := crates/http/ui/node_modules
 MODEL ?= examples/hello
 SEEDS ?= 1 2 3 4
 SECONDS ?= 30
@@ -27,7 +28,7 @@ CLUSTER_SEEDS := $(if $(filter command line environment,$(origin SEEDS)),$(SEEDS
 CLUSTER_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),120)
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test test-rust test-python test-product check fmt fuzz torture torture-cluster simulate bench bench-queue bench-cluster bench-scaling bench-runpod bench-router wheel snap clean
+.PHONY: help run cluster test test-rust test-python test-product check check-ui fmt fuzz torture torture-cluster simulate bench bench-queue bench-cluster bench-scaling bench-runpod bench-router wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +52,7 @@ test: ## Set up what the tests need and run them all
 	$(MAKE) --no-print-directory -j 2 test-rust environments
 	$(MAKE) --no-print-directory test-python test-product
 
-environments: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/installed $(NODE_RUNPOD)/installed
+environments: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/installed $(NODE_RUNPOD)/installed $(NODE_UI)/installed
 .PHONY: environments
 
 # Without MAKEFLAGS cargo does not share the job slots of make, which are too few.
@@ -64,7 +65,7 @@ test-python: $(VENV)/tools native ## Run the tests of the Python package
 
 # Four processes on two cores, because many tests wait for a timeout of the server.
 test-product: environments planted-bugs native ## Test the program as users run it, next to the real Cog and Runpod
-	scripts/apt.sh libfaketime redis-server
+	scripts/apt.sh libfaketime redis-server chromium
 	$(VENV)/bin/python -m pytest tests -q -n 4 --dist worksteal
 
 native: ## Build the program and the Python extension for this checkout
@@ -91,7 +92,12 @@ check: $(VENV)/tools native ## Formatting, lints, licences, types, names, langua
 	PYTHONPATH=python $(VENV)/bin/python -m mypy.stubtest tidegate._native
 	$(VENV)/bin/python scripts/check_docs.py --sources
 	$(VENV)/bin/python scripts/check_names.py
+	$(MAKE) --no-print-directory check-ui
 	scripts/deny.sh
+
+check-ui: $(NODE_UI)/installed ## Types and unit tests of the web UI's modules, checksums of its libraries
+	cd crates/http/ui/vendor && sha256sum --check --quiet CHECKSUMS
+	npm run check --prefix crates/http/ui --silent
 
 fmt: $(VENV)/tools ## Format everything
 	cargo fmt --all
@@ -146,7 +152,7 @@ snap: ## Review changed snapshots
 
 clean: ## Remove what was built
 	cargo clean
-	rm -rf $(VENV) $(VENV_COG) $(VENV_RUNPOD) $(NODE) $(NODE_RUNPOD) .venv-bench .venv-bench-router dist
+	rm -rf $(VENV) $(VENV_COG) $(VENV_RUNPOD) $(NODE) $(NODE_RUNPOD) $(NODE_UI) .venv-bench .venv-bench-router dist
 
 # The virtual environments. Each has a marker that is older than what it was made from.
 $(VENV)/bin/python:
@@ -173,7 +179,13 @@ $(NODE)/installed $(NODE_RUNPOD)/installed: tests/%/node_modules/installed: test
 	npm ci --prefix tests/$* --no-audit --no-fund --silent
 	@touch $@
 
-SOURCES := $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.html' -o -name '*.yaml' \) -not -path '*/tests/*' 2>/dev/null)
+# What checks the web UI: the type checker, a browser driver and an accessibility checker.
+$(NODE_UI)/installed: crates/http/ui/package-lock.json
+	@command -v npm >/dev/null || scripts/apt.sh nodejs npm
+	npm ci --prefix crates/http/ui --no-audit --no-fund --silent
+	@touch $@
+
+SOURCES := $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.html' -o -name '*.yaml' -o -name '*.js' -o -name '*.css' \) -not -path '*/tests/*' -not -path '*/node_modules/*' 2>/dev/null)
 
 $(VENV)/installed: $(VENV)/bin/python Cargo.lock pyproject.toml $(SOURCES)
 	scripts/install.sh $(VENV)
