@@ -109,7 +109,7 @@ test('the summary of a bulk action names failures', () => {
   assert.equal(resultSummary('rerun', [{ ok: false, text: '' }, { ok: false, text: '' }]), '0 jobs started again, 2 failed.');
 });
 
-test('a model has an owner, a Runpod endpoint has none', () => {
-  assert.equal(modelPath(job('a', { model: 'ann/ä' })), 'ui/api/models/ann/%C3%A4');
-  assert.equal(modelPath(job('a', { model: 'sd' })), 'ui/api/endpoints/sd');
+test('a job of a Runpod endpoint runs again at its endpoint', () => {
+  assert.equal(modelPath({ model: 'ann/ä' }), 'ui/api/models/ann/%C3%A4');
+  assert.equal(modelPath({ model: 'runpod/sd', endpoint: 'sd' }), 'ui/api/endpoints/sd');
 });

@@ -78,7 +78,7 @@ function Parameters({ op }) {
     { id: 'in', label: 'In', cell: (/** @type {Parameter} */ parameter) => parameter.in },
     { id: 'type', label: 'Type', cell: (/** @type {Parameter} */ parameter) => html`<code class="break">${parameter.type}</code>` },
     { id: 'default', label: 'Default', cell: (/** @type {Parameter} */ parameter) => (parameter.fallback === undefined ? '–' : html`<code class="break">${JSON.stringify(parameter.fallback)}</code>`) },
-    { id: 'description', label: 'Description', class: 'cell-wide', cell: (/** @type {Parameter} */ parameter) => html`<span class="break">${parameter.description}</span>` },
+    { id: 'description', label: 'Description', class: 'cell-wide', cell: (/** @type {Parameter} */ parameter) => (parameter.description ? html`<span class="break">${parameter.description}</span>` : null) },
   ];
   return html`<${DataTable} label="Parameters of ${op.method} ${op.path}" columns=${columns} rows=${op.parameters} keyOf=${(/** @type {Parameter} */ parameter) => `${parameter.in} ${parameter.name}`} />`;
 }

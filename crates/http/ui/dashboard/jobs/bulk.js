@@ -63,7 +63,7 @@ export async function rerun(job) {
   const document = await requestJson(`ui/api/jobs/${path(accountOf(job), job.id)}`);
   if (document.private) return { ok: false, text: 'the input belongs to another account' };
   if (document.data_removed || document.input == null) return { ok: false, text: 'the input has been removed' };
-  const model = await requestJson(modelPath(job));
+  const model = await requestJson(modelPath(document));
   const created = await requestJson(model.run.path, {
     method: 'POST',
     headers: { Prefer: 'respond-async' },
@@ -86,13 +86,12 @@ export function resultSummary(action, results) {
 }
 
 /**
- * The path that describes how to run a job's model. A Runpod endpoint has a name without an owner.
- * @param {JobRow} job
+ * The path that describes how to run a job's model or Runpod endpoint.
+ * @param {{model: string, endpoint?: string}} job
  * @returns {string}
  */
-export function modelPath(job) {
-  const kind = job.model.includes('/') ? 'models' : 'endpoints';
-  return `ui/api/${kind}/${path(...job.model.split('/'))}`;
+export function modelPath({ model, endpoint }) {
+  return endpoint === undefined ? `ui/api/models/${path(...model.split('/'))}` : `ui/api/endpoints/${path(endpoint)}`;
 }
 
 /**

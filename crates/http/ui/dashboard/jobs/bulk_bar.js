@@ -27,8 +27,8 @@ export function BulkBar({ jobs, working, summary, onAction, onClear }) {
   return html`<div class="bulk-bar ${jobs.length > 0 ? 'active' : ''}">
     <span class="bulk-text" role="status">${jobs.length > 0 ? `${count(jobs.length, 'job')} selected. ` : ''}${summary}</span>
     ${jobs.length === 0 ? null : html`
-      <button type="button" class="button small danger" disabled=${working || cancelable.length === 0} onClick=${() => setAsked('cancel')}>Cancel ${count(cancelable.length, 'job')}</button>
-      <button type="button" class="button small" disabled=${working || repeatable.length === 0} onClick=${() => setAsked('rerun')}>Run ${count(repeatable.length, 'job')} again</button>
+      <button type="button" class="button small danger" disabled=${working || cancelable.length === 0} onClick=${() => setAsked('cancel')}>Cancel${cancelable.length > 0 ? ` ${count(cancelable.length, 'job')}` : ''}</button>
+      <button type="button" class="button small" disabled=${working || repeatable.length === 0} onClick=${() => setAsked('rerun')}>${repeatable.length > 0 ? `Run ${count(repeatable.length, 'job')} again` : 'Run again'}</button>
       <button type="button" class="button small quiet" onClick=${onClear}>Clear selection</button>`}
     ${asked === null ? null : html`<${Question} action=${asked} selected=${jobs.length} affected=${(asked === 'cancel' ? cancelable : repeatable).length} onConfirm=${confirm} onClose=${() => setAsked(null)} />`}
   </div>`;
