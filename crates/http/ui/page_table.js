@@ -4,7 +4,7 @@ import { html } from './lib/html.js';
 import { Link, pageUrl } from './lib/router.js';
 import { Empty } from './components/notes.js';
 import { JobPage } from './playground/job_page.js';
-import { HomePage, ModelPage } from './playground/model_pages.js';
+import { HomePage, ModelPage } from './playground/pages.js';
 import { pages as dashboard } from './dashboard/pages.js';
 
 /** @typedef {import('./lib/router.js').Route} Route */
@@ -16,7 +16,7 @@ import { pages as dashboard } from './dashboard/pages.js';
  */
 export function pageOf({ page, params }) {
   if (page === '' || (page === 'models' && params.length === 0)) return HomePage;
-  if (page === 'models' && params.length === 2) return ModelPage;
+  if (page === 'models') return ModelPage;
   if (page === 'endpoints' && params.length === 1) return ModelPage;
   if (page === 'jobs' && params.length === 1) return JobPage;
   if (params.length === 0 && Object.hasOwn(dashboard, page)) return dashboard[/** @type {keyof typeof dashboard} */ (page)];

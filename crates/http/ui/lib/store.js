@@ -8,6 +8,7 @@ import { ApiError } from './api.js';
 import { followEvents } from './sse.js';
 import { storagePrefix } from './root.js';
 import { useEffect, useState } from './html.js';
+import { whileVisible } from './visibility.js';
 
 /** @typedef {import('./types.d.ts').Sections} Sections */
 /** @typedef {{epoch: string, seq: number, at: string, sections: Sections}} Snapshot */
@@ -204,27 +205,6 @@ export class Store {
       this.listeners.delete(listener);
     };
   }
-}
-
-/**
- * Runs a task while the document is visible.
- * @param {AbortSignal} signal
- * @param {(signal: AbortSignal) => Promise<void>} run
- */
-export function whileVisible(signal, run) {
-  /** @type {AbortController | null} */
-  let current = null;
-  const update = () => {
-    if (document.hidden) {
-      current?.abort();
-      current = null;
-    } else if (current === null && !signal.aborted) {
-      current = new AbortController();
-      void run(AbortSignal.any([signal, current.signal]));
-    }
-  };
-  document.addEventListener('visibilitychange', update, { signal });
-  update();
 }
 
 /** The store of this tab. */

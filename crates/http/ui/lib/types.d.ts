@@ -6,6 +6,7 @@ export interface Session {
   tokens: boolean;
   server: { command: 'serve' | 'platform' | 'api' | 'router'; version: string; epoch: string; started_at: string };
   apis: string[];
+  files_origin?: string | null;
   pages: string[];
 }
 
@@ -63,6 +64,8 @@ export interface Job {
   warnings: string[];
   data_removed: boolean;
   private?: boolean;
+  endpoint?: string;
+  worker?: string;
   input?: Record<string, unknown> | null;
   output?: unknown;
   output_is_list?: boolean;
