@@ -9,7 +9,8 @@ VENV_COG := .venv-cog
 VENV_RUNPOD := .venv-runpod
 NODE := tests/replicate/node_modules
 NODE_RUNPOD := tests/runpod/node_modules
-NODE_UI := crates/http/ui/node_modules
+UI := crates/http/ui
+NODE_UI := $(UI)/node_modules
 MODEL ?= examples/hello
 SEEDS ?= 1 2 3 4
 SECONDS ?= 30
@@ -28,7 +29,7 @@ CLUSTER_SEEDS := $(if $(filter command line environment,$(origin SEEDS)),$(SEEDS
 CLUSTER_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),120)
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test test-rust test-python test-product check check-ui fmt fuzz torture torture-cluster simulate bench bench-queue bench-cluster bench-scaling bench-runpod bench-router wheel snap clean
+.PHONY: help run cluster test test-rust test-python test-product check check-ui screenshots fmt fuzz torture torture-cluster simulate bench bench-queue bench-cluster bench-scaling bench-runpod bench-router wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,7 +84,7 @@ planted-bugs: native
 	$(BUILD)
 .PHONY: planted-bugs
 
-check: $(VENV)/tools native ## Formatting, lints, licences, types, names, language
+check: $(VENV)/tools native check-ui ## Formatting, lints, licences, types, names, language
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(VENV)/bin/ruff format --check .
@@ -92,12 +93,16 @@ check: $(VENV)/tools native ## Formatting, lints, licences, types, names, langua
 	PYTHONPATH=python $(VENV)/bin/python -m mypy.stubtest tidegate._native
 	$(VENV)/bin/python scripts/check_docs.py --sources
 	$(VENV)/bin/python scripts/check_names.py
-	$(MAKE) --no-print-directory check-ui
 	scripts/deny.sh
 
-check-ui: $(NODE_UI)/installed ## Types and unit tests of the web UI's modules, checksums of its libraries
-	cd crates/http/ui/vendor && sha256sum --check --quiet CHECKSUMS
-	npm run check --prefix crates/http/ui --silent
+# Types and unit tests of the web UI's modules. The server embeds the modules as they are, so nothing here builds them.
+check-ui: $(NODE_UI)/installed ## Types and unit tests of the web UI
+	cd $(UI)/vendor && sha256sum --check --quiet CHECKSUMS
+	cd $(UI) && node_modules/.bin/tsc -p . && node --test tests/
+
+screenshots: $(VENV)/tools native $(NODE_UI)/installed ## Make the screenshots of the web UI, in docs/images
+	scripts/apt.sh chromium fonts-dejavu-core pngquant
+	$(VENV)/bin/python scripts/screenshots.py
 
 fmt: $(VENV)/tools ## Format everything
 	cargo fmt --all
@@ -173,19 +178,19 @@ $(VENV_RUNPOD)/tools: tests/requirements-runpod.txt
 	$(VENV_RUNPOD)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements-runpod.txt
 	@touch $@
 
+# The checks of the web UI: TypeScript, playwright-core and axe-core. They need node 20 or newer.
+$(NODE_UI)/installed: $(UI)/package-lock.json
+	@command -v npm >/dev/null || scripts/apt.sh nodejs npm
+	npm ci --prefix $(UI) --no-audit --no-fund --silent
+	@touch $@
+
 # Replicate's and Runpod's npm clients, which the tests call the server with. They need node 18 or newer.
 $(NODE)/installed $(NODE_RUNPOD)/installed: tests/%/node_modules/installed: tests/%/package-lock.json
 	@command -v npm >/dev/null || scripts/apt.sh nodejs npm
 	npm ci --prefix tests/$* --no-audit --no-fund --silent
 	@touch $@
 
-# What checks the web UI: the type checker, a browser driver and an accessibility checker.
-$(NODE_UI)/installed: crates/http/ui/package-lock.json
-	@command -v npm >/dev/null || scripts/apt.sh nodejs npm
-	npm ci --prefix crates/http/ui --no-audit --no-fund --silent
-	@touch $@
-
-SOURCES := $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.html' -o -name '*.yaml' -o -name '*.js' -o -name '*.css' \) -not -path '*/tests/*' -not -path '*/node_modules/*' 2>/dev/null)
+SOURCES := $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.html' -o -name '*.js' -o -name '*.css' -o -name '*.svg' -o -name '*.yaml' \) -not -path '*/tests/*' -not -path '*/node_modules/*' 2>/dev/null)
 
 $(VENV)/installed: $(VENV)/bin/python Cargo.lock pyproject.toml $(SOURCES)
 	scripts/install.sh $(VENV)

@@ -1,10 +1,9 @@
 // The pages of the operations dashboard, by the name in their URL.
 
-import { html } from '../lib/html.js';
-import { Empty } from '../components/notes.js';
+import { ConfigPage } from './config/page.js';
+import { DeliveriesPage } from './deliveries/page.js';
+import { DocsPage } from './docs/page.js';
+import { JobsPage } from './jobs/page.js';
+import { OverviewPage } from './overview/page.js';
 
-function Later() {
-  return html`<${Empty} title="This page is not built yet" />`;
-}
-
-export const pages = { overview: Later, jobs: Later, deliveries: Later, config: Later, docs: Later };
+export const pages = { overview: OverviewPage, jobs: JobsPage, deliveries: DeliveriesPage, config: ConfigPage, docs: DocsPage };
