@@ -60,5 +60,12 @@ function Page({ route }) {
   return html`<${pageOf(route)} route=${route} />`;
 }
 
+/** The icon's address is relative to the first page; the History API would make it relative to the next. */
+function fixIcon() {
+  const icon = /** @type {HTMLLinkElement | null} */ (document.querySelector('link[rel=icon]'));
+  if (icon !== null) icon.href = new URL('icon.svg', import.meta.url).href;
+}
+
 applyTheme();
+fixIcon();
 render(html`<${App} />`, /** @type {Element} */ (document.getElementById('app')));
