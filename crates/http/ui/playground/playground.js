@@ -13,7 +13,7 @@ import { CodePanel } from './code_panel.js';
 import { fieldsOf } from './inputs/fields.js';
 import { FieldsForm, JsonForm } from './inputs/form.js';
 import { fragmentOf, shareable, valuesOfFragment } from './inputs/link.js';
-import { toInput, unparsedErrors } from './inputs/values.js';
+import { toInput, unparsedErrors, withoutEmptyFiles } from './inputs/values.js';
 import { RunPanel } from './output/run_panel.js';
 import { OwnRunsPanel } from './own_runs_panel.js';
 import { followJob, runDirectly } from './run_streams.js';
@@ -122,7 +122,7 @@ function FormView({ detail }) {
         </div>
       </div>
     </form>
-    <${RunPanel} run=${runner.run} detail=${detail} sent=${runner.sent} onCancel=${runner.cancel} extraTabs=${[codeTab, ...(detail.run.style === 'cog' ? [] : [runsTab])]} />
+    <${RunPanel} run=${runner.run} detail=${detail} onCancel=${runner.cancel} extraTabs=${[codeTab, ...(detail.run.style === 'cog' ? [] : [runsTab])]} />
   </div>`;
 }
 
@@ -136,7 +136,6 @@ function useRunner(detail, onInput) {
   const [run, setRun] = useState(/** @type {RunView | null} */ (null));
   const [sending, setSending] = useState(false);
   const [failure, setFailure] = useState({ error: /** @type {ApiError | null} */ (null), fields: /** @type {Record<string, string>} */ ({}) });
-  const [sent, setSent] = useState(/** @type {{path: string, body: unknown} | null} */ (null));
   const following = useRef(/** @type {AbortController | null} */ (null));
 
   const show = useCallback((/** @type {(view: RunView, signal: AbortSignal) => void} */ feed) => {
@@ -166,8 +165,7 @@ function useRunner(detail, onInput) {
     setSending(true);
     setFailure({ error: null, fields: {} });
     try {
-      const input = await toInput(values, uploadFile);
-      setSent({ path: `/${detail.run.path}`, body: { input } });
+      const input = await toInput(withoutEmptyFiles(values, fieldsOf(detail.schema)), uploadFile);
       if (detail.run.style === 'cog') {
         show((view, signal) => runDirectly(view, { path: detail.run.path, input, signal }));
       } else {
@@ -191,7 +189,7 @@ function useRunner(detail, onInput) {
     else if (run.job.id !== undefined) cancelJob(account, run.job.id).catch((error) => showToast(`The run could not be canceled: ${error.message}`, 'bad'));
   };
 
-  return { run, sending, sent, start, cancel, error: failure.error, fieldErrors: failure.fields, clearErrors: () => setFailure({ error: null, fields: {} }) };
+  return { run, sending, start, cancel, error: failure.error, fieldErrors: failure.fields, clearErrors: () => setFailure({ error: null, fields: {} }) };
 }
 
 /** @param {string[]} names */
