@@ -114,16 +114,27 @@ function FormView({ detail }) {
         ${detail.schema === null ? html`<p class="hint">The inputs of this model are known when it is loaded. Until then, enter them as JSON.</p>` : null}
       </div>
       <div class="form-foot">
-        ${runner.error === null ? null : html`<${ErrorNote} error=${runner.error} />`}
+        ${runner.error === null ? null : html`<${ErrorNote} error=${summary(runner.error, fields)} />`}
         <div class="row">
           <button type="submit" class="button primary run-button" disabled=${runner.sending}><${Icon} name="play" />${runner.sending ? 'Sending…' : 'Run'} <kbd>Ctrl Enter</kbd></button>
           <button type="button" class="button quiet" onClick=${reset}>Reset</button>
-          <button type="button" class="button quiet end" onClick=${copyLink} title="Copy a link to this page with these inputs"><${Icon} name="link" />Copy link</button>
+          <button type="button" class="button quiet end" onClick=${copyLink} aria-label="Copy link" title="Copy a link to this page with these inputs"><${Icon} name="link" /><span class="wide-only">Copy link</span></button>
         </div>
       </div>
     </form>
     <${RunPanel} run=${runner.run} detail=${detail} onCancel=${runner.cancel} extraTabs=${[codeTab, ...(detail.run.style === 'cog' ? [] : [runsTab])]} />
   </div>`;
+}
+
+/**
+ * The message above Run. Messages that are shown at their fields are not repeated.
+ * @param {ApiError} error
+ * @param {import('./inputs/fields.js').Field[]} fields
+ */
+function summary(error, fields) {
+  const names = Object.keys(error.fields ?? {});
+  if (names.length === 0 || !names.every((name) => fields.some((field) => field.name === name))) return error.message;
+  return names.length === 1 ? 'One input is not valid.' : `${names.length} inputs are not valid.`;
 }
 
 /**

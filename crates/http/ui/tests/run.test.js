@@ -76,7 +76,7 @@ test('the phases of a job that runs, and of one that ended', () => {
   const created = '2026-01-01T00:00:00Z';
   const now = Date.parse('2026-01-01T00:00:10Z');
   assert.deepEqual(phasesOf({ created_at: created, started_at: null }, now).map(({ id, seconds }) => [id, seconds]), [['waited', 10], ['ran', 0]]);
-  const running = phasesOf({ created_at: created, started_at: '2026-01-01T00:00:04Z', waited_s: 1, loaded_s: 3 }, now);
+  const running = phasesOf({ created_at: created, started_at: '2026-01-01T00:00:04Z', waited_s: 1, loaded_s: 3, ran_s: 0.1 }, now);
   assert.deepEqual(running.map(({ id, seconds }) => [id, seconds]), [['waited', 1], ['loaded', 3], ['ran', 6]]);
   const ended = phasesOf({ created_at: created, started_at: created, completed_at: created, waited_s: 0.5, ran_s: 2 }, now);
   assert.deepEqual(ended.map(({ id, seconds }) => [id, seconds]), [['waited', 0.5], ['ran', 2]]);
@@ -87,7 +87,7 @@ test('the state of a model in one line', () => {
   const since = '2026-01-01T00:00:00Z';
   assert.deepEqual(stateLine({ health: 'STARTING', detail: 'loading weights', since }, now), { badge: 'loading 12 s', text: 'loading weights' });
   assert.deepEqual(stateLine({ health: 'READY', detail: null, since }, now), { badge: 'ready', text: '' });
-  assert.deepEqual(stateLine({ health: 'SETUP_FAILED', detail: 'no CUDA', since }, now), { badge: 'setup failed', text: 'no CUDA' });
+  assert.deepEqual(stateLine({ health: 'SETUP_FAILED', detail: 'setup failed: no CUDA', since }, now), { badge: 'setup failed', text: 'no CUDA' });
 });
 
 test('the text of a chunk, and an error in the stream', () => {

@@ -17,7 +17,7 @@ export function Logs({ run, setup }) {
     ${run !== null && run.logs !== ''
       ? html`<${StreamText} text=${run.logs} generation=${run.generation} label="Logs" class="log" follow=${true} />`
       : html`<p class="muted">${run === null ? 'The logs of the next run appear here.' : 'This run has written no logs.'}</p>`}
-    ${setup?.logs ? html`<details class="setup-logs"><summary>Setup logs${setup.took_s == null ? '' : ` (${setup.took_s.toFixed(1)} s)`}</summary><${StreamText} text=${setup.logs} label="Setup logs" class="log" /></details>` : null}
+    ${setup?.logs ? html`<details class="setup-logs" open=${run === null}><summary>Setup logs${setup.took_s == null ? '' : ` (${setup.took_s.toFixed(1)} s)`}</summary><${StreamText} text=${setup.logs} label="Setup logs" class="log" /></details>` : null}
   </div>`;
 }
 

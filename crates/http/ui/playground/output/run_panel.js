@@ -67,7 +67,7 @@ function RunHead({ run, onCancel, linked }) {
   const running = !run.ended && job.status !== undefined;
   return html`<div class="run-head">
     <div class="row">
-      ${job.status === undefined ? null : html`<${Badge} state=${job.status} />`}
+      ${job.status === undefined || !linked ? null : html`<${Badge} state=${job.status} />`}
       ${(job.attempt ?? 1) > 1 || run.restarts > 0 ? html`<span class="tag">attempt ${Math.max(job.attempt ?? 1, run.restarts + 1)}</span>` : null}
       ${linked && job.id !== undefined && job.account !== undefined ? html`<${Link} to=${pageUrl('jobs', job.id)} class="job-link mono" title="Open the page of this job">${job.id}</${Link}>` : null}
       ${running && onCancel !== null ? html`<button type="button" class="button small danger end" onClick=${onCancel}><${Icon} name="stop" />Cancel <kbd>Esc</kbd></button>` : null}
