@@ -111,7 +111,7 @@ function FormView({ detail }) {
         ${mode === 'form'
           ? html`<${FieldsForm} key=${formKey} fields=${fields} values=${values} errors=${runner.fieldErrors} onChange=${setValues} />`
           : html`<${JsonForm} key=${formKey} values=${values} onChange=${setValues} error=${jsonError} onError=${setJsonError} />`}
-        ${detail.schema === null ? html`<p class="hint">The inputs of this model are known when it is loaded. Until then, enter them as JSON.</p>` : null}
+        ${detail.schema === null ? html`<p class="hint">${detail.kind === 'model' ? 'The inputs of this model are known when it is loaded. Until then, enter them as JSON.' : 'The server does not know the inputs; enter them as JSON.'}</p>` : null}
       </div>
       <div class="form-foot">
         ${runner.error === null ? null : html`<${ErrorNote} error=${summary(runner.error, fields)} />`}
