@@ -104,6 +104,29 @@ browserTest('output appears while the model runs, and a reload attaches again', 
   await page.locator('.run-panel').getByText('2:xxxxxxxx').waitFor();
 });
 
+browserTest('a hidden tab drops its stream and resumes it', {}, async (page) => {
+  const gate = variable('GATES') + '/hidden';
+  const show = (/** @type {boolean} */ visible) => page.evaluate((/** @type {boolean} */ shown) => {
+    Object.defineProperty(document, 'hidden', { value: !shown, configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, visible);
+  const isStream = (/** @type {any} */ request) => request.url().endsWith('/events');
+  await page.goto(many);
+  await field(page, 'gate').fill(gate);
+  await field(page, 'hold_at').fill('2');
+  await page.keyboard.press('Control+Enter');
+  await page.locator('.run-panel').getByText('1:xxxxxxxx').waitFor();
+  const dropped = page.waitForEvent('requestfailed', isStream);
+  await show(false);
+  await dropped;
+  const resumed = page.waitForRequest(isStream);
+  await show(true);
+  assert.ok((await resumed).headers()['last-event-id'], 'the stream resumes after the last event');
+  fs.writeFileSync(gate, '');
+  await status(page, 'succeeded');
+  assert.deepEqual(await page.locator('.item-text').allInnerTexts(), ['0:xxxxxxxx', '1:xxxxxxxx', '2:xxxxxxxx']);
+});
+
 browserTest('Escape cancels the run', {}, async (page) => {
   await page.goto(kinds);
   await field(page, 'gate').fill('/nonexistent/gate');
