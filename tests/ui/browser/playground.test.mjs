@@ -150,7 +150,7 @@ browserTest('the page of a job, and running it again', {}, async (page) => {
   await assertAccessible(page);
   await page.getByRole('button', { name: 'Run again' }).click();
   await page.waitForFunction((path) => location.pathname !== path, first);
-  await status(page, 'succeeded');
+  await page.locator('.job-head .badge', { hasText: 'succeeded' }).waitFor();
   await page.getByRole('button', { name: 'Open in playground' }).click();
   await page.getByText('The inputs come from a link').waitFor();
   assert.equal(await field(page, 'title').inputValue(), 'again');

@@ -80,6 +80,8 @@ function FormView({ detail }) {
   const run = () => {
     if (mode === 'json' && jsonError !== null) return;
     void runner.start(values);
+    // On a narrow page the output is below the form.
+    if (matchMedia('(max-width: 960px)').matches) document.querySelector('.run-panel')?.scrollIntoView({ block: 'start' });
   };
   const reset = () => {
     setValues(detail.example ?? {});
