@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from environment import ROOT, copy_model
+from environment import ROOT, copy_model, shim_python
 from fleet_file import endpoint, model
 from platform_server import Platform
 
@@ -38,7 +38,9 @@ def test_playground(start_server, run_browser_tests, tmp_path, gates_folder):
     files = ROOT / "examples" / "files"
     models = folder_of(tmp_path, "ui_kinds", "many", "chat_words", files)
     server = start_server(models, "--queue", "20", "--data-dir", str(tmp_path / "data"))
-    run_browser_tests("playground.test.mjs", url=server.url, gates=str(gates_folder))
+    run_browser_tests(
+        "playground.test.mjs", url=server.url, gates=str(gates_folder), python=str(shim_python())
+    )
 
 
 def test_attacks(start_server, run_browser_tests, tmp_path):

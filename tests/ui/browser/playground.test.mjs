@@ -2,6 +2,7 @@
 // errors of fields, links, chat and several models.
 
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import fs from 'node:fs';
 import { assertAccessible, assertNoSidewaysScroll, browserTest, PHONE, url, variable } from './browser.mjs';
 
@@ -209,16 +210,32 @@ function dispatchFile(/** @type {[string, string]} */ [kind, data]) {
   else document.dispatchEvent(new ClipboardEvent('paste', { clipboardData: transfer, ...options }));
 }
 
-browserTest('code of the same request', {}, async (page) => {
+browserTest('code of the same request runs when it is pasted', {}, async (page) => {
+  const title = `it's "$HOME" \\ \`id\` ü\n`;
   await page.goto(kinds);
-  await field(page, 'title').fill("it's $HOME");
+  await page.getByRole('button', { name: 'JSON', exact: true }).click();
+  await page.getByLabel('Input as JSON').fill(JSON.stringify({ title, words: ['a', '${b}'] }));
   await page.getByRole('tab', { name: 'Code' }).click();
-  await page.getByRole('region', { name: 'curl code' }).getByText(`it'\\''s $HOME`).waitFor();
-  for (const language of ['Python (replicate)', 'JavaScript (replicate)', 'Python', 'JavaScript']) {
+  /** @type {Record<string, (code: string) => string>} */
+  const programs = {
+    curl: (code) => JSON.stringify(JSON.parse(execute('bash', ['-c', code])).output),
+    Python: (code) => execute(variable('PYTHON'), ['-c', code]),
+    'Python (replicate)': (code) => execute(variable('PYTHON'), ['-c', code]),
+    JavaScript: (code) => execute('node', ['--input-type=module', '-e', code]),
+  };
+  for (const [language, output] of Object.entries(programs)) {
     await page.getByRole('button', { name: language, exact: true }).click();
-    await page.getByRole('region', { name: `${language} code` }).getByText('TIDEGATE_API_TOKEN').waitFor();
+    const code = await page.getByRole('region', { name: `${language} code` }).innerText();
+    assert.match(code, /TIDEGATE_API_TOKEN/);
+    const printed = output(code);
+    for (const text of ["it's", '$HOME', '`id`', 'ü', '${b}']) assert.ok(printed.includes(text), `${language}: ${printed}`);
   }
 });
+
+/** @param {string} program @param {string[]} args */
+function execute(program, args) {
+  return execFileSync(program, args, { encoding: 'utf8', timeout: 20_000 });
+}
 
 browserTest('a conversation with a chat model', {}, async (page) => {
   const gate = variable('GATES') + '/chat';
