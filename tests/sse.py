@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import requests
@@ -16,6 +16,8 @@ class Event:
 
     name: str
     data: Any
+    #: What a client sends as `Last-Event-ID` to get the events after this one.
+    id: str = field(default="", compare=False)
 
 
 class EventStream:
@@ -28,15 +30,17 @@ class EventStream:
         self._events = self._parse()
 
     def _parse(self) -> Iterator[Event]:
-        name, data = "", []
+        name, data, id = "", [], ""
         for line in self.response.iter_lines(chunk_size=1):
             text = line.decode()
             if text.startswith("event: "):
                 name = text.removeprefix("event: ")
+            elif text.startswith("id: "):
+                id = text.removeprefix("id: ")
             elif text.startswith("data: "):
                 data.append(text.removeprefix("data: "))
             elif not text and name:
-                yield Event(name, json.loads("\n".join(data)))
+                yield Event(name, json.loads("\n".join(data)), id)
                 name, data = "", []
 
     def __iter__(self) -> Iterator[Event]:

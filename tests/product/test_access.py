@@ -25,7 +25,12 @@ TOKENS = f"{ALICE}:alice,{BOB}:bob,{ROOT}:ops:admin"
 #: Every route of the server, and some that do not exist.
 ROUTES = [
     ("GET", "/"),
-    ("GET", "/docs"),
+    ("GET", "/ui/api/session"),
+    ("GET", "/ui/api/models"),
+    ("GET", "/ui/api/models/local/echo"),
+    ("GET", "/ui/api/jobs/alice/x"),
+    ("GET", "/ui/api/jobs/alice/x/events"),
+    ("GET", "/ui/api/nothing"),
     ("GET", "/openapi.json"),
     ("POST", "/predictions"),
     ("GET", "/predictions/x"),
@@ -108,7 +113,7 @@ class TestAuthentication:
         headers = auth(ALICE, scheme)
         assert server.predict({"text": "in"}, headers=headers).json["output"] == "in"
         assert server.get("/", headers=headers).status == 200
-        assert server.get("/docs", headers=headers).status == 200
+        assert server.get("/ui/api/session", headers=headers).status == 200
         assert server.get("/nowhere", headers=headers).status == 404
 
     def test_a_refused_request_runs_nothing(self, server):

@@ -57,8 +57,8 @@ def test_each_model_has_its_own_name_and_api(start_server, models):
     assert [say(server, name) for name in names(server)] == ["two x", "three x", "one x"]
     assert server.get("/models/ann/two/health-check").json["status"] == "READY"
     assert server.get("/models/ann/two/openapi.json").status == 200
-    assert server.get("/models/ann/two/docs").status == 200
-    assert server.get("/docs").status == 200
+    assert server.get("/models/ann/two/docs").headers["location"] == "../../../ui/models/ann/two"
+    assert server.get("/docs").headers["location"] == "ui/docs"
     index = server.get("/models/ann/two/").json
     assert index["predictions_url"] == "/models/ann/two/predictions"
     assert server.get(index["openapi_url"]).status == server.get(index["healthcheck_url"]).status == 200

@@ -25,7 +25,8 @@ CHANGES = [
 READS = [
     ("GET", "/health-check"),
     ("GET", "/"),
-    ("GET", "/docs"),
+    ("GET", "/ui/"),
+    ("GET", "/ui/api/session"),
     ("GET", "/v1/predictions"),
     ("GET", "/metrics"),
 ]
@@ -81,7 +82,7 @@ def test_own_pages_and_other_programs_are_accepted(shared_server):
     for headers in (own, {"Origin": server.url}, {"Sec-Fetch-Site": "none"}, {}):
         assert server.predict({"text": "x"}, headers=headers).json["output"] == "x"
     # A link on any page may lead here, and no other page can read the response.
-    reply = server.get("/docs", headers=EVIL_PAGE)
+    reply = server.get("/ui/", headers=EVIL_PAGE)
     assert reply.status == 200
     assert not any(name.startswith("access-control-") for name in map(str.lower, reply.headers))
     assert b" 200 " in status_line(server, b"GET /health-check HTTP/1.0\r\n\r\n")

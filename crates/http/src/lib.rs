@@ -20,6 +20,7 @@ pub mod replicate;
 mod request_metrics;
 pub mod runpod;
 mod shared;
+pub mod ui;
 pub mod workers_ai;
 
 pub use rate_limits::RateLimits;

@@ -24,7 +24,7 @@ const RESOURCES: &[(&str, &str, &str)] = &[
     ("replicate", "other", "/v1"),
     ("cog", "trainings", "/trainings"),
     ("cog", "schema", "/openapi.json"),
-    ("cog", "docs", "/docs"),
+    ("ui", "docs", "/docs"),
     ("cog", "shutdown", "/shutdown"),
     ("runpod", "run", "/run"),
     ("runpod", "runsync", "/runsync"),
@@ -34,6 +34,9 @@ const RESOURCES: &[(&str, &str, &str)] = &[
     ("runpod", "health", "/health"),
     ("runpod", "endpoints", "/v2"),
     ("workers_ai", "all", "/client/v4"),
+    ("ui", "api", "/ui/api"),
+    ("ui", "assets", "/ui/assets"),
+    ("ui", "pages", "/ui"),
     ("admin", "metrics", "/metrics"),
     ("admin", "admin", "/admin"),
 ];
@@ -217,6 +220,10 @@ mod tests {
             ("/v10", OTHER),
             ("/admin/jobs", ("admin", "admin")),
             ("/metrics", ("admin", "metrics")),
+            ("/ui/", ("ui", "pages")),
+            ("/ui/jobs/x", ("ui", "pages")),
+            ("/ui/api/changes", ("ui", "api")),
+            ("/ui/assets/0/main.js", ("ui", "assets")),
             ("/nowhere", OTHER),
         ] {
             assert_eq!(name(path), expected, "{path}");

@@ -1,7 +1,7 @@
 //! The state of a [`RemoteExecutor`](crate::RemoteExecutor) behind its lock: the queue, the started
 //! jobs with their assignments, and the workers. `heartbeat.rs` evaluates the workers' pings.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use tidegate_core::fair_queue::{FairQueue, HasOwner};
@@ -17,7 +17,7 @@ use crate::event_queue::{EndCommit, EventSender, ReportPlace};
 use crate::executor::Config;
 use crate::heartbeat::REMOVE_AFTER;
 use crate::reports::{JobReport, WorkerResult};
-use crate::worker::{WorkerCounts, WorkerId, WorkerState};
+use crate::worker::{WorkerActivity, WorkerCounts, WorkerId, WorkerState, WorkerStatus};
 
 /// The most workers that are remembered: a worker chooses its own id.
 const MAX_WORKERS: usize = 10_000;
@@ -425,7 +425,23 @@ impl DispatchState {
         true
     }
 
+    /// The number of workers in each state.
     pub(crate) fn worker_counts(&mut self, config: &Config, now: Instant) -> WorkerCounts {
+        let mut counts = WorkerCounts::default();
+        for worker in self.worker_statuses(config, now) {
+            match worker.state {
+                WorkerActivity::Unhealthy => counts.unhealthy += 1,
+                WorkerActivity::Running => counts.running += 1,
+                WorkerActivity::Idle => counts.idle += 1,
+                WorkerActivity::Initializing => counts.initializing += 1,
+                WorkerActivity::Gone => {}
+            }
+        }
+        counts
+    }
+
+    /// The workers that are remembered, in any order.
+    pub(crate) fn worker_statuses(&mut self, config: &Config, now: Instant) -> Vec<WorkerStatus> {
         self.workers
             .retain(|_, worker| now.saturating_duration_since(worker.last_seen()) < REMOVE_AFTER);
         let assigned = self
@@ -437,23 +453,29 @@ impl DispatchState {
             .unstarted
             .values()
             .filter(|(_, at)| now.saturating_duration_since(*at) < config.ping_timeout);
-        let busy: HashSet<&WorkerId> = assigned
-            .chain(unstarted.map(|(worker, _)| worker))
-            .collect();
-        let mut counts = WorkerCounts::default();
-        for (id, worker) in &self.workers {
-            // A worker without a job may end without a message.
-            let silent =
-                now.saturating_duration_since(worker.last_seen()) > config.ping_timeout * 3;
-            let gone = silent || worker.loss_reason(config, now).is_some();
-            match () {
-                () if worker.unhealthy => counts.unhealthy += 1,
-                () if busy.contains(id) => counts.running += 1,
-                () if gone => {}
-                () if worker.asked_for_jobs => counts.idle += 1,
-                () => counts.initializing += 1,
-            }
+        let mut jobs: HashMap<&WorkerId, usize> = HashMap::new();
+        for worker in assigned.chain(unstarted.map(|(worker, _)| worker)) {
+            *jobs.entry(worker).or_default() += 1;
         }
-        counts
+        let status = |(id, worker): (&WorkerId, &WorkerState)| {
+            let last_seen = now.saturating_duration_since(worker.last_seen());
+            // A worker without a job may end without a message.
+            let silent = last_seen > config.ping_timeout * 3;
+            let gone = silent || worker.loss_reason(config, now).is_some();
+            let jobs = jobs.get(id).copied().unwrap_or_default();
+            WorkerStatus {
+                id: id.clone(),
+                state: match () {
+                    () if worker.unhealthy => WorkerActivity::Unhealthy,
+                    () if jobs > 0 => WorkerActivity::Running,
+                    () if gone => WorkerActivity::Gone,
+                    () if worker.asked_for_jobs => WorkerActivity::Idle,
+                    () => WorkerActivity::Initializing,
+                },
+                jobs,
+                last_seen,
+            }
+        };
+        self.workers.iter().map(status).collect()
     }
 }

@@ -13,7 +13,7 @@ use crate::admission::{Adoption, WorkerSlot};
 use crate::dispatch_state::{AdmissionWaiter, DispatchState};
 use crate::event_queue::EventSender;
 use crate::job_offer::JobOffer;
-use crate::worker::{WorkerCounts, WorkerId};
+use crate::worker::{WorkerCounts, WorkerId, WorkerStatus};
 
 /// When a worker is lost, and how often a job is delivered.
 #[derive(Debug, Clone, Copy)]
@@ -224,6 +224,14 @@ impl RemoteExecutor {
     /// The number of workers in each state.
     pub fn worker_counts(&self) -> WorkerCounts {
         self.with(|state| state.worker_counts(&self.inner.config, Instant::now()))
+    }
+
+    /// The workers that are remembered, by id.
+    pub fn workers(&self) -> Vec<WorkerStatus> {
+        let now = Instant::now();
+        let mut workers = self.with(|state| state.worker_statuses(&self.inner.config, now));
+        workers.sort_by(|a, b| a.id.as_str().cmp(b.id.as_str()));
+        workers
     }
 
     /// The started jobs that wait for another worker.

@@ -26,4 +26,4 @@ pub use admission::MAX_JOBS_PER_TAKE;
 pub use executor::{Config, LongPollTimes, RemoteExecutor};
 pub use job_offer::JobOffer;
 pub use reports::{EXECUTION_TIMEOUT, JobReport, ReportOutcome, ReportRejection, WorkerResult};
-pub use worker::{InvalidWorkerId, WorkerCounts, WorkerId};
+pub use worker::{InvalidWorkerId, WorkerActivity, WorkerCounts, WorkerId, WorkerStatus};

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::JobId;
 use tokio::sync::Notify;
@@ -43,6 +44,47 @@ impl fmt::Display for WorkerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// What a worker does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerActivity {
+    /// It waits for jobs.
+    Idle,
+    /// It has jobs.
+    Running,
+    /// It pings and has not asked for a job yet.
+    Initializing,
+    /// It reported itself unhealthy.
+    Unhealthy,
+    /// It has ended or cannot be reached.
+    Gone,
+}
+
+impl WorkerActivity {
+    /// The name that operators see.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Running => "running",
+            Self::Initializing => "initializing",
+            Self::Unhealthy => "unhealthy",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// One worker, for operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerStatus {
+    /// Its id.
+    pub id: WorkerId,
+    /// What it does.
+    pub state: WorkerActivity,
+    /// The number of its jobs.
+    pub jobs: usize,
+    /// How long ago its last request was.
+    pub last_seen: Duration,
 }
 
 /// The number of workers in each state.

@@ -261,6 +261,20 @@ impl Job {
         self.with(|state| state.returned)
     }
 
+    /// Whether the output is a list of values that the model yielded one by one. A job that was read from the
+    /// store after its end has no record of that; its output counts as one if it is a list.
+    pub fn is_output_list(&self) -> bool {
+        self.with(|state| match state.output.first() {
+            Some(json) if state.joined => json.trim_ascii_start().starts_with(b"["),
+            Some(_) | None => !state.returned,
+        })
+    }
+
+    /// The attempt that produces what is shown; known for jobs that directors run.
+    pub fn attempt(&self) -> Option<u32> {
+        self.with(|state| state.attempt)
+    }
+
     /// The warnings about its input and output.
     pub fn warnings(&self) -> Vec<String> {
         self.with(|state| state.warnings.clone())

@@ -33,8 +33,9 @@ use tidegate_core::random;
 
 pub use cluster::{
     CallError, Cluster, ClusterMetrics, ClusterMonitor, ClusterSettings, ClusterState,
-    ClusterUpkeep, DirectorCalls, LeaseRequestResult, LeaseTokens, LinkedMessage, MessageLinks,
-    ModelCatalog, ModelQueueUsage, QueueDirectory, QueuedMarks, StreamUrls,
+    ClusterUpkeep, DirectorCalls, DirectorSightings, LeaseRequestResult, LeaseTokens,
+    LinkedMessage, MessageLinks, ModelCatalog, ModelQueueUsage, QueueDirectory, QueuedMarks,
+    SeenDirector, StreamUrls,
 };
 pub use config::{Config, Deps, JobSettings, OnLost, RendererFactory};
 pub use files::store::{
@@ -57,8 +58,8 @@ pub use models::trained::{
 pub use models::{ModelRegistry, NoExecutor, ServedModel, ServedVersion};
 pub use run::{LeasedRun, Resumed, RunOutcome};
 pub use snapshot::{
-    JobRestarted, OutputCursor, OutputDelta, OutputEvent, OutputEvents, ReadPosition, Snapshot,
-    TerminalState,
+    JobChange, JobRestarted, OutputCursor, OutputDelta, OutputEvent, OutputEvents, ReadPosition,
+    Snapshot, TerminalState,
 };
 pub use stream::{StreamBatch, StreamEvent, StreamReader, StreamRefusal};
 pub use submit::{OnDuplicateId, ResponseMode, Submission, Submitted, Ticket};

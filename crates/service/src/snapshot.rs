@@ -128,6 +128,15 @@ pub struct OutputEvents {
     pub ended: bool,
 }
 
+/// A change of a job: another status, more output, or both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobChange {
+    /// The status.
+    pub status: Status,
+    /// The next events of the output stream, if there are any.
+    pub events: Option<OutputEvents>,
+}
+
 /// How a job ends.
 #[derive(Debug)]
 pub enum TerminalState {

@@ -62,6 +62,7 @@ impl ApiProcess {
             settings: world.settings(),
             queues: Arc::new(QueueDirectory::new(Arc::clone(&store) as _)),
             metrics: Arc::default(),
+            directors: Arc::default(),
         };
         let receiver = SimulatedReceiver {
             life: life.clone(),

@@ -17,6 +17,7 @@ use tidegate_http::runpod::platform::{
     self as api, Batches, Endpoint, EndpointFactory, EndpointLimits, EndpointRegistry,
     OpenEndpointError, StreamCursors, WorkerKeys,
 };
+use tidegate_http::ui::{EndpointSource, ListedEndpoint};
 use tidegate_remote::RemoteExecutor;
 use tidegate_service::{ModelRegistry, OnLost, Resumed};
 use tidegate_store::MemoryDocuments;
@@ -99,6 +100,18 @@ impl EndpointSetup {
             stream_cursors,
             documents,
         }
+    }
+
+    /// The endpoints, for the web UI.
+    pub(crate) fn listed(&self) -> EndpointSource {
+        let endpoints = self.endpoints.clone();
+        Arc::new(move || {
+            let listed = endpoints.all().into_iter().map(|endpoint| ListedEndpoint {
+                name: endpoint.name.clone(),
+                endpoint: Some(endpoint),
+            });
+            listed.collect()
+        })
     }
 
     /// Resumes batches and read positions of the previous run, after its jobs.

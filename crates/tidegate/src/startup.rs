@@ -20,9 +20,11 @@ use tidegate_http::access::{self, AllowedHost, AllowedOrigin, OriginPolicy, Toke
 use tidegate_http::admin::{self, JobServices};
 use tidegate_http::edge::{EdgeConfig, EdgeListeners};
 use tidegate_http::metrics::{self, MetricSources};
+use tidegate_http::replicate::CrossApiRenderer;
+use tidegate_http::ui::{self, EndpointSource, ServerCommand, UiData, UiSources};
 use tidegate_net::Url;
 use tidegate_queue::upkeep::{self, UpkeepConfig};
-use tidegate_service::{ClusterMonitor, ModelRegistry, Resumed, WebhookSecrets};
+use tidegate_service::{ClusterMonitor, DirectorSightings, ModelRegistry, Resumed, WebhookSecrets};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{ListenArgs, WebhookArgs};
@@ -132,14 +134,28 @@ impl ListeningServer {
         )
     }
 
-    /// Serves `routes`, the admin API and the metrics, all of them behind the tokens.
-    pub(crate) fn start(
-        self,
-        routes: Router,
-        upkeep: QueueUpkeep,
-        job_services: JobServices,
-        metrics: ServerMetrics,
-    ) -> RunningServer {
+    /// Serves the routes, the admin API, the metrics and the web UI, all of them behind the tokens.
+    pub(crate) fn start(self, parts: ServerParts) -> RunningServer {
+        let ServerParts {
+            routes,
+            upkeep,
+            job_services,
+            metrics,
+            ui,
+        } = parts;
+        let ui_sources = UiSources {
+            command: ui.command,
+            build: build_info::BUILD,
+            started_at: self.started_at,
+            job_services: Arc::clone(&job_services),
+            models: Some(ui.models),
+            endpoints: ui.endpoints,
+            files: ui.files,
+            router: None,
+            cluster: metrics.cluster.clone(),
+            directors: ui.directors,
+        };
+        let ui_data = UiData::new(ui_sources);
         let sources = MetricSources {
             job_services: Arc::clone(&job_services),
             request_metrics: Arc::clone(&self.edge.request_metrics),
@@ -152,7 +168,9 @@ impl ListeningServer {
         };
         let routes = routes
             .merge(admin::routes(Arc::clone(&job_services)))
-            .merge(metrics::routes(sources));
+            .merge(metrics::routes(sources))
+            .merge(ui_data.routes())
+            .merge(ui::page_routes(&ui.file_origins));
         // Last, because it covers only the routes that exist already.
         let routes = match self.tokens {
             Some(tokens) => access::require_token(routes, tokens),
@@ -165,10 +183,34 @@ impl ListeningServer {
             http: HttpServer::start(self.listeners, routes, self.edge),
             reload: self.reload,
             queue_upkeep: Box::pin(queue_upkeep),
+            load_history: Box::pin(ui_data.record_load()),
             signals: self.signals,
             job_services,
         }
     }
+}
+
+/// What a server serves.
+pub(crate) struct ServerParts {
+    /// The APIs for clients.
+    pub(crate) routes: Router,
+    pub(crate) upkeep: QueueUpkeep,
+    pub(crate) job_services: JobServices,
+    pub(crate) metrics: ServerMetrics,
+    pub(crate) ui: UiParts,
+}
+
+/// What the web UI of a server shows, besides its jobs.
+pub(crate) struct UiParts {
+    pub(crate) command: ServerCommand,
+    pub(crate) models: ModelRegistry,
+    pub(crate) endpoints: EndpointSource,
+    /// Renders the files in outputs.
+    pub(crate) files: Option<CrossApiRenderer>,
+    /// The directors of a cluster.
+    pub(crate) directors: Option<Arc<DirectorSightings>>,
+    /// Where output files are downloaded from, if not from the address of the page.
+    pub(crate) file_origins: Vec<Url>,
 }
 
 /// What a server shows in its metrics besides jobs and requests.
@@ -201,6 +243,7 @@ pub(crate) struct RunningServer {
     http: HttpServer,
     reload: BoxFuture<()>,
     queue_upkeep: BoxFuture<()>,
+    load_history: BoxFuture<()>,
     signals: Signals,
     job_services: JobServices,
 }
@@ -217,6 +260,7 @@ impl RunningServer {
             http,
             reload,
             queue_upkeep,
+            load_history,
             signals,
             job_services: _,
         } = self;
@@ -224,6 +268,7 @@ impl RunningServer {
             tokio::select! {
                 () = reload => unreachable!("reload never ends"),
                 () = queue_upkeep => unreachable!("queue upkeep never ends"),
+                () = load_history => unreachable!("the load is recorded forever"),
                 () = background => unreachable!("background tasks never end"),
                 cause = signals.next() => cause,
                 () = requested.cancelled() => ShutdownCause::Requested,

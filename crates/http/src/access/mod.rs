@@ -3,10 +3,12 @@
 //!
 //! Without tokens all clients share the anonymous account, and only clients on this machine are
 //! administrators; [`OriginPolicy`] refuses requests of web pages. With tokens every request needs one, also on paths that do not
-//! exist. Exceptions are the health check, and streams and downloads whose URL contains a secret.
+//! exist. Exceptions are the health check, the page of the web UI, which has no data, and streams and downloads
+//! whose URL contains a secret.
 //! Rejected requests are logged with the target `audit`, never with the token.
 
 mod origin_policy;
+mod token_check;
 mod tokens;
 
 use std::convert::Infallible;
@@ -26,6 +28,7 @@ use tidegate_core::Account;
 pub use origin_policy::{
     AllowedHost, AllowedOrigin, InvalidHost, InvalidOrigin, OriginPolicy, allow_origins,
 };
+pub(crate) use token_check::TokenCheck;
 pub use tokens::{DuplicateToken, InvalidTokenDigest, TokenDigest, TokenTable, Tokens};
 
 use crate::director;
@@ -34,6 +37,7 @@ use crate::replicate;
 use crate::request_metrics::RejectReason;
 use crate::runpod::platform;
 use crate::shared::json_object::JsonObjectWriter;
+use crate::ui;
 use crate::workers_ai::{self, error::WorkersAiError};
 
 /// The path that needs no token: a monitoring system may not have one.
@@ -119,7 +123,8 @@ pub fn require_token(router: Router, tokens: Tokens) -> Router {
 async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let has_own_check = platform::is_worker_path(path) || director::is_director_path(path);
-    if path == PUBLIC_PATH || replicate::is_open(path) || has_own_check {
+    let is_page = ui::is_open(path, request.headers());
+    if path == PUBLIC_PATH || replicate::is_open(path) || has_own_check || is_page {
         return next.run(request).await;
     }
     // Clients of Runpod's API may send the token without a scheme.
@@ -132,6 +137,11 @@ async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -
         .and_then(|token| tokens.find(token).ok_or(AuthError::UnknownToken))
     {
         Ok(identity) => {
+            if ui::is_api(path) {
+                let token = token_of(request.headers(), scheme).unwrap_or_default();
+                let check = tokens.check_for(token, &identity);
+                request.extensions_mut().insert(check);
+            }
             request.extensions_mut().insert(identity);
             next.run(request).await
         }

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use ring::digest;
 use tidegate_core::Account;
 
-use super::{Identity, Role};
+use super::{Identity, Role, TokenCheck};
 
 /// The SHA-256 of a token.
 ///
@@ -129,6 +129,17 @@ impl Tokens {
     }
 
     pub(super) fn find(&self, token: &[u8]) -> Option<Identity> {
-        self.0.load().0.get(&TokenDigest::of(token)).cloned()
+        self.identity_of(&TokenDigest::of(token))
+    }
+
+    /// Checks later whether this token still belongs to the same client. Keeps only its hash.
+    pub(super) fn check_for(&self, token: &[u8], identity: &Identity) -> TokenCheck {
+        let (tokens, digest) = (self.clone(), TokenDigest::of(token));
+        let identity = identity.clone();
+        TokenCheck::new(move || tokens.identity_of(&digest).as_ref() == Some(&identity))
+    }
+
+    fn identity_of(&self, digest: &TokenDigest) -> Option<Identity> {
+        self.0.load().0.get(digest).cloned()
     }
 }

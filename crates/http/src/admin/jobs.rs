@@ -150,7 +150,7 @@ pub(super) async fn cancel(
 }
 
 /// Finds a job and its job service, if the client may see it.
-async fn find_job(
+pub(crate) async fn find_job(
     job_services: &[JobService],
     client: &Identity,
     (owner, name): &(String, String),

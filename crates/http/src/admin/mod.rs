@@ -22,6 +22,11 @@ use tidegate_service::JobService;
 
 use crate::access::{Identity, Role, require_operator};
 
+pub(crate) use jobs::find_job;
+pub(crate) use query::ANONYMOUS;
+pub(crate) use reply::{ApiError, no_such_method, no_such_path, ok};
+pub(crate) use wire::{Child as ChildDocument, Queue as QueueDocument};
+
 /// Lists the job services of this server: one for each model and one for each trained version. They
 /// share one store.
 pub type JobServices = Arc<dyn Fn() -> Vec<JobService> + Send + Sync>;

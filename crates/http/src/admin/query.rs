@@ -15,7 +15,7 @@ const MAX_LIMIT: usize = 1000;
 /// The longest wait for more logs.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// The anonymous account in paths and parameters; no account can have this name.
-pub(super) const ANONYMOUS: &str = "~";
+pub(crate) const ANONYMOUS: &str = "~";
 
 /// The parameters of a query string; of several with the same name the first counts.
 pub(super) struct AdminQuery(Vec<(String, String)>);

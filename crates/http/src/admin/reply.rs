@@ -10,7 +10,7 @@ use super::wire;
 use crate::shared::response::{json, retry_soon};
 
 /// A 200 response with this body.
-pub(super) fn ok(body: &impl Serialize) -> Response {
+pub(crate) fn ok(body: &impl Serialize) -> Response {
     with_status(StatusCode::OK, body)
 }
 
@@ -25,18 +25,18 @@ pub(super) fn with_status(status: StatusCode, body: &impl Serialize) -> Response
 }
 
 /// The response on unknown paths below `/admin`.
-pub(super) async fn no_such_path(uri: Uri) -> ApiError {
+pub(crate) async fn no_such_path(uri: Uri) -> ApiError {
     ApiError::NoSuchPath(uri.path().to_owned())
 }
 
 /// The response to a method that the path does not support.
-pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
+pub(crate) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     ApiError::NoSuchMethod(method, uri.path().to_owned())
 }
 
 /// All errors of this API.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ApiError {
+pub(crate) enum ApiError {
     #[error("no such path: `{0}`; docs/reference/admin.md lists the paths")]
     NoSuchPath(String),
     #[error("method {0} not allowed for `{1}`; the `allow` header lists the allowed ones")]
@@ -47,6 +47,10 @@ pub(super) enum ApiError {
         value: String,
         expected: &'static str,
     },
+    #[error("there is no model `{0}`")]
+    UnknownModel(String),
+    #[error("there is no endpoint `{0}`")]
+    UnknownEndpoint(String),
     #[error("unknown job `{0}`; it does not exist in this account, or its record has expired")]
     UnknownJob(String),
     #[error("job `{0}` has already ended ({1})")]
@@ -70,6 +74,8 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = match &self {
             Self::NoSuchPath(_)
+            | Self::UnknownModel(_)
+            | Self::UnknownEndpoint(_)
             | Self::UnknownJob(_)
             | Self::ReplayError(ReplayError::Unknown(_)) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,

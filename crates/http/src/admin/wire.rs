@@ -81,7 +81,7 @@ pub(super) struct Queues<'a> {
 
 /// The waiting and running jobs of a model.
 #[derive(Debug, Serialize)]
-pub(super) struct Queue<'a> {
+pub(crate) struct Queue<'a> {
     accounts: Vec<Share>,
     model: &'a str,
     #[serde(flatten)]
@@ -99,7 +99,7 @@ struct Share {
 }
 
 impl<'a> Queue<'a> {
-    pub(super) fn of(
+    pub(crate) fn of(
         target: &'a Target,
         queue: &tidegate_service::QueueStatus,
         now: Timestamp,
@@ -134,7 +134,7 @@ pub(super) struct Children {
 
 /// One process of a model.
 #[derive(Debug, Serialize)]
-pub(super) struct Child {
+pub(crate) struct Child {
     jobs: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_end: Option<String>,
@@ -151,7 +151,7 @@ pub(super) struct Child {
 }
 
 impl Child {
-    pub(super) fn of(model: &str, child: ProcessStatus) -> Self {
+    pub(crate) fn of(model: &str, child: ProcessStatus) -> Self {
         Self {
             jobs: child.jobs,
             last_end: child.last_end,

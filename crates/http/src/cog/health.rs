@@ -83,7 +83,7 @@ fn body<'a>(report: &'a HealthReport, build: &super::BuildInfo) -> HealthBody<'a
 
 /// The status in Cog's API. While the model serves, an error of its own health check takes
 /// precedence.
-pub(super) fn status(report: &HealthReport) -> &'static str {
+pub(crate) fn status(report: &HealthReport) -> &'static str {
     match report.health {
         Health::Ready | Health::Busy if report.health_error.is_some() => "UNHEALTHY",
         Health::Unknown => "UNKNOWN",

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::reply::{self, ApiError};
-use super::{AppState, COG_VERSION, docs};
+use super::{AppState, COG_VERSION};
 use crate::access::Identity;
+use crate::ui;
 
 #[derive(Serialize)]
 struct Index {
@@ -34,12 +34,25 @@ struct TrainingUrls {
     trainings_url: String,
 }
 
-/// `GET /`: the paths of the API. For a Runpod handler it is a page, as on Runpod's own server, unless
-/// the client asks for JSON.
+/// `GET /`: the paths of the API; for browsers, the web UI.
 pub(super) async fn index(State(state): State<Arc<AppState>>, headers: HeaderMap) -> Response {
-    if state.model.current().is_handler && !asks_for_json(&headers) {
-        return docs::page(State(state), headers).await.into_response();
+    if state.root.is_empty() {
+        return ui::index_response(&headers, || paths(&state));
     }
+    paths(&state)
+}
+
+/// `GET /docs`: the page of the model in the web UI.
+pub(super) async fn docs(State(state): State<Arc<AppState>>) -> Response {
+    if state.root.is_empty() {
+        return ui::docs_redirect().await;
+    }
+    // Below `/models/OWNER/NAME`.
+    let page = format!("../../../ui/models/{}", state.model.name());
+    ui::redirect(StatusCode::SEE_OTHER, &page)
+}
+
+fn paths(state: &AppState) -> Response {
     let trainable = state
         .jobs()
         .description()
@@ -66,16 +79,6 @@ pub(super) async fn index(State(state): State<Arc<AppState>>, headers: HeaderMap
             .expect("the index has string keys")
             .into(),
     )
-}
-
-/// Whether `Accept` names JSON.
-fn asks_for_json(headers: &HeaderMap) -> bool {
-    let mut accepted = headers.get_all(ACCEPT).iter();
-    accepted.any(|value| {
-        value
-            .to_str()
-            .is_ok_and(|value| value.contains("application/json"))
-    })
 }
 
 /// `GET /openapi.json`: as soon as the model's code has been read, while the model still loads.

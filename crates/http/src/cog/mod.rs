@@ -1,6 +1,5 @@
 //! The Cog API: the paths and bodies of a container built by Cog.
 
-mod docs;
 mod example;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -28,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::require_admin;
 use crate::replicate::CrossApiRenderer;
 pub use example::{ExampleRequest, resolve_reference};
+pub(crate) use health::status as health_name;
 pub use multi_model::{HandlerRoutes, multi_model_routes};
 
 /// The settings of the Cog API.
@@ -108,7 +108,7 @@ fn routes_below(
     });
     Router::new()
         .route("/", get(index::index))
-        .route("/docs", get(docs::page))
+        .route("/docs", get(index::docs))
         .route("/health-check", get(health::check))
         .route("/openapi.json", get(index::openapi))
         .route(

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::uri::PathAndQuery;
-use axum::http::{StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware::from_fn;
-use axum::response::{Html, Response};
+use axum::response::Response;
 use axum::routing::{get, post};
 use serde::Serialize;
 use tidegate_core::health::Health;
@@ -18,6 +18,7 @@ use tower::ServiceExt;
 
 use super::{Config, health, index, reply};
 use crate::access::{Identity, require_admin};
+use crate::ui;
 
 /// The path prefix of all models.
 const ROOT: &str = "/models/";
@@ -57,8 +58,8 @@ pub fn multi_model_routes(
         routers: Mutex::default(),
     });
     Router::new()
-        .route("/", get(list))
-        .route("/docs", get(docs))
+        .route("/", get(index))
+        .route("/docs", get(ui::docs_redirect))
         .route("/health-check", get(check))
         .route(
             "/shutdown",
@@ -78,8 +79,12 @@ struct ModelLinks {
     version: String,
 }
 
-/// `GET /`: the models with their URLs.
-async fn list(State(state): State<Arc<AppState>>) -> Response {
+/// `GET /`: the models with their URLs; for browsers, the web UI.
+async fn index(State(state): State<Arc<AppState>>, headers: HeaderMap) -> Response {
+    ui::index_response(&headers, || list(&state))
+}
+
+fn list(state: &AppState) -> Response {
     let links_of = |model: &Arc<ServedModel>| {
         let at = |path: &str| format!("{ROOT}{}/{path}", model.name());
         let links = ModelLinks {
@@ -94,18 +99,6 @@ async fn list(State(state): State<Arc<AppState>>) -> Response {
     let models: BTreeMap<String, ModelLinks> = state.models.all().iter().map(links_of).collect();
     let body = serde_json::json!({ "healthcheck_url": "/health-check", "shutdown_url": "/shutdown", "models": models });
     reply::json(StatusCode::OK, body.to_string().into())
-}
-
-/// `GET /docs`: a page with links to the pages of the models.
-async fn docs(State(state): State<Arc<AppState>>) -> Html<String> {
-    // Names have letters, digits and `-_./` only.
-    let link = |model: &Arc<ServedModel>| {
-        format!("<li><a href=\"models/{0}/docs\">{0}</a></li>", model.name())
-    };
-    let links: String = state.models.all().iter().map(link).collect();
-    Html(format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>models</title><h1>Models</h1><ul>{links}</ul></html>"
-    ))
 }
 
 /// `GET /health-check`: the health of each model, and the worst of them as the status of the

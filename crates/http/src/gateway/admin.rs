@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post, put};
@@ -23,12 +23,17 @@ use super::error::ErrorReply;
 use super::model_metrics::millis;
 use super::route::{ClientApi, path_account};
 use super::{GatewayState, catalog, join, reply};
-use crate::access::require_admin;
+use crate::access::{Identity, TokenCheck, require_admin};
 use crate::metrics::{self, MetricSources};
 use crate::shared::response::json;
+use crate::ui::{self, UiData};
 
 /// The routes that are no inferences.
-pub(super) fn routes(state: Arc<GatewayState>, metric_sources: MetricSources) -> Router {
+pub(super) fn routes(
+    state: Arc<GatewayState>,
+    metric_sources: MetricSources,
+    ui: &UiData,
+) -> Router {
     let admin = Router::new()
         .route("/admin/router", get(show))
         .route("/admin/router/reload", post(reload))
@@ -39,6 +44,7 @@ pub(super) fn routes(state: Arc<GatewayState>, metric_sources: MetricSources) ->
         .route("/health", get(health))
         .route("/healthz", get(health))
         .route("/", get(index))
+        .route("/docs", get(ui::docs_redirect))
         // A registration has a key of its own.
         .route("/join", put(join::join).delete(join::leave));
     Router::new()
@@ -59,8 +65,11 @@ pub(super) fn routes(state: Arc<GatewayState>, metric_sources: MetricSources) ->
         .method_not_allowed_fallback(wrong_method)
         .with_state(Arc::clone(&state))
         .merge(metrics::routes(metric_sources))
+        .merge(ui.routes())
         .layer(from_fn_with_state(Arc::clone(&state), identify))
         .merge(open.with_state(state))
+        // The router stores no files.
+        .merge(ui::page_routes(&[]))
 }
 
 /// Checks the token of a request and notes the client.
@@ -84,14 +93,35 @@ async fn identify(
     });
     match allowed {
         Ok(identity) => {
+            if ui::is_api(path) {
+                let check = token_check(&state, &identity, &request);
+                request.extensions_mut().insert(check);
+            }
             request.extensions_mut().insert(identity);
             next.run(request).await
+        }
+        Err(error) if ui::is_api(path) => {
+            let reply = error.reply();
+            refuse(reply.status, reply.message)
         }
         Err(error) => {
             let api = ClientApi::of_path(request.uri().path());
             reply::error_response(api, &error.reply())
         }
     }
+}
+
+/// Checks whether the token of a request still belongs to the same client.
+fn token_check(state: &Arc<GatewayState>, identity: &Identity, request: &Request) -> TokenCheck {
+    let (state, identity) = (Arc::clone(state), identity.clone());
+    let (headers, extensions) = (request.headers().clone(), request.extensions().clone());
+    TokenCheck::new(move || {
+        let table = state.registry.table();
+        let found = state
+            .accounts
+            .identify(table.fleet(), &headers, &extensions);
+        found.is_ok_and(|found| found == identity)
+    })
 }
 
 #[derive(Serialize)]
@@ -128,18 +158,16 @@ struct Index {
     admin: &'static str,
 }
 
-/// `GET /`
-async fn index(State(state): State<Arc<GatewayState>>) -> Response {
-    json(
-        StatusCode::OK,
-        serialize(&Index {
-            name: "tidegate router",
-            version: state.build.version,
-            models: "/v1/models",
-            health: "/health-check",
-            admin: "/admin/router",
-        }),
-    )
+/// `GET /`: the paths of the router; for browsers, the web UI.
+async fn index(State(state): State<Arc<GatewayState>>, headers: HeaderMap) -> Response {
+    let index = Index {
+        name: "tidegate router",
+        version: state.build.version,
+        models: "/v1/models",
+        health: "/health-check",
+        admin: "/admin/router",
+    };
+    ui::index_response(&headers, || json(StatusCode::OK, serialize(&index)))
 }
 
 #[derive(Serialize)]

@@ -58,6 +58,7 @@ use crate::cog::BuildInfo;
 use crate::edge::EdgeService;
 use crate::metrics::{MetricSources, RouterMetricSource};
 use crate::request_metrics::RequestMetrics;
+use crate::ui::{ServerCommand, UiData, UiSources};
 
 /// What a gateway is made of.
 pub struct GatewayParts {
@@ -108,7 +109,8 @@ impl Gateway {
         let (telemetry, events) = GatewayTelemetry::new(Arc::clone(&parts.registry));
         let telemetry = Arc::new(telemetry);
         let sender = Arc::clone(&telemetry);
-        tasks.spawn(async move { sender.run(events, stop).await });
+        let sender_stop = stop.clone();
+        tasks.spawn(async move { sender.run(events, sender_stop).await });
         let state = Arc::new(GatewayState {
             registry: parts.registry,
             control: parts.control,
@@ -133,21 +135,36 @@ impl Gateway {
             let queue = BatchQueue::new(ports, Arc::downgrade(&state));
             state.batches.set(queue).ok(); // It is set once, here.
         }
+        let router = RouterMetricSource {
+            registry: Arc::clone(&state.registry),
+            telemetry: Arc::clone(&state.telemetry),
+            control: state.control.clone(),
+        };
         let metrics = MetricSources {
-            job_services,
+            job_services: Arc::clone(&job_services),
             request_metrics: parts.request_metrics,
             store: None,
             cluster: None,
             director: None,
-            router: Some(RouterMetricSource {
-                registry: Arc::clone(&state.registry),
-                telemetry: Arc::clone(&state.telemetry),
-                control: state.control.clone(),
-            }),
+            router: Some(router.clone()),
             build: state.build.clone(),
             started_at: state.started_at,
         };
-        let routes = admin::routes(Arc::clone(&state), metrics);
+        let ui = UiSources {
+            command: ServerCommand::Router,
+            build: state.build.clone(),
+            started_at: state.started_at,
+            job_services,
+            models: None,
+            endpoints: Arc::new(Vec::new),
+            files: None,
+            router: Some(router),
+            cluster: None,
+            directors: None,
+        };
+        let ui = UiData::new(ui);
+        let routes = admin::routes(Arc::clone(&state), metrics, &ui);
+        tasks.spawn(async move { stop.run_until_cancelled_owned(ui.record_load()).await });
         Self { state, routes }
     }
 

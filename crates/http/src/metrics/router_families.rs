@@ -15,6 +15,7 @@ use crate::gateway::model_metrics::{LabeledCounts, RoutedModelMetrics};
 use crate::gateway::telemetry::GatewayTelemetry;
 
 /// Where the metrics of a router come from.
+#[derive(Clone)]
 pub struct RouterMetricSource {
     pub(crate) registry: Arc<FleetRegistry>,
     pub(crate) telemetry: Arc<GatewayTelemetry>,

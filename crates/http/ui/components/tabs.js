@@ -30,6 +30,6 @@ export function Tabs({ id, label, tabs, current, onChange, children }) {
     <div class="tab-list" role="tablist" aria-label=${label} ref=${list} onKeyDown=${move}>
       ${tabs.map((tab) => html`<button type="button" key=${tab.id} role="tab" id="${id}-tab-${tab.id}" aria-controls="${id}-panel" aria-selected=${tab.id === current ? 'true' : 'false'} tabindex=${tab.id === current ? 0 : -1} onClick=${() => onChange(tab.id)}>${tab.label}${tab.count === undefined ? null : html`<span class="tab-count">${tab.count}</span>`}</button>`)}
     </div>
-    <div class="tab-panel" role="tabpanel" id="${id}-panel" aria-labelledby="${id}-tab-${current}">${children}</div>
+    <div class="tab-panel" role="tabpanel" tabindex="0" id="${id}-panel" aria-labelledby="${id}-tab-${current}">${children}</div>
   </div>`;
 }

@@ -144,7 +144,7 @@ function paragraph(lines, at) {
 
 // Each alternative consumes at least one character and has no nested repetition, so that no text takes
 // quadratic time in one match.
-const INLINE = /(`+)([^`]+?)\1(?!`)|\*\*([^*\n]+)\*\*|__([^_\n]+)__|\*([^*\s][^*\n]*)\*|(?<!\w)_([^_\s][^_\n]*)_(?!\w)|~~([^~\n]+)~~|\[([^[\]\n]+)\]\(([^()\s]+)\)|(https?:\/\/[^\s<>()[\]"'`]+)|\\([\\`*_{}[\]()#+.!|~-])/g;
+const INLINE = /(`+)([^`]+?)\1(?!`)|\*\*([^*\n]+)\*\*|__([^_\n]+)__|\*([^*\s][^*\n]*)\*|(?<!\w)_([^_\s][^_\n]*)_(?!\w)|~~([^~\n]+)~~|!?\[([^[\]\n]+)\]\(([^()\s]+)\)|(https?:\/\/[^\s<>()[\]"'`]+)|\\([\\`*_{}[\]()#+.!|~-])/g;
 
 /**
  * @param {string} text

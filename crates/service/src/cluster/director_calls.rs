@@ -110,6 +110,7 @@ impl DirectorCalls {
 
     async fn keep_alive(&self, call: HeartbeatCall) -> Result<HeartbeatReply, CallError> {
         let settings = self.cluster.settings;
+        self.cluster.directors.record(&call);
         let HeartbeatCall {
             holder,
             leases,

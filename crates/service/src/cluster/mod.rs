@@ -8,6 +8,7 @@ mod accept;
 pub(crate) mod cancel;
 mod director_calls;
 mod director_files;
+mod director_sightings;
 mod followed_jobs;
 pub(crate) mod followers;
 mod hints;
@@ -29,6 +30,7 @@ use tidegate_core::live::Live;
 
 pub use director_calls::{CallError, DirectorCalls, StreamUrls};
 pub use director_files::{LinkedMessage, MessageLinks};
+pub use director_sightings::{DirectorSightings, SeenDirector};
 pub use lease_tokens::LeaseTokens;
 pub use metrics::{ClusterMetrics, LeaseRequestResult};
 pub use model_catalog::ModelCatalog;
@@ -56,6 +58,8 @@ pub struct Cluster {
     pub queues: Arc<QueueDirectory>,
     /// What this process has done.
     pub metrics: Arc<ClusterMetrics>,
+    /// The directors that call this process.
+    pub directors: Arc<DirectorSightings>,
 }
 
 /// The intervals of a cluster.

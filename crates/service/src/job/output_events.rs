@@ -3,9 +3,12 @@
 //! it, so a client can continue at any event that another client has received.
 
 use bytes::Bytes;
+use tidegate_core::Status;
 
 use super::{Job, State, split_list};
-use crate::snapshot::{JobRestarted, OutputCursor, OutputEvent, OutputEvents, ReadPosition};
+use crate::snapshot::{
+    JobChange, JobRestarted, OutputCursor, OutputEvent, OutputEvents, ReadPosition,
+};
 
 /// The most events that one read returns, because they are copied under the job's lock.
 const MAX_EVENTS: usize = 1024;
@@ -65,6 +68,27 @@ impl Job {
                 return Some(Err(JobRestarted));
             }
             state.output_events(cursor.position).map(Ok)
+        })
+        .await
+    }
+
+    /// Waits until the job has another status than `shown`, or for events after `cursor`. Fails if another
+    /// attempt has produced what was read before.
+    pub async fn next_change(
+        &self,
+        shown: Option<Status>,
+        cursor: OutputCursor,
+    ) -> Result<JobChange, JobRestarted> {
+        self.wait_for(|state| {
+            if state.has_restarted_since(cursor) {
+                return Some(Err(JobRestarted));
+            }
+            let events = state.output_events(cursor.position);
+            let is_changed = shown != Some(state.status) || events.is_some();
+            is_changed.then_some(Ok(JobChange {
+                status: state.status,
+                events,
+            }))
         })
         .await
     }

@@ -20,6 +20,7 @@ use tidegate_http::runpod::platform::cluster::{
     ClusterConfig, EndpointDirectory, EndpointPlace, EndpointPlaces, RemoteOwner, cluster_routes,
 };
 use tidegate_http::runpod::platform::{OpenEndpointError, register_endpoint, registered_endpoints};
+use tidegate_http::ui::ListedEndpoint;
 use tidegate_net::{Forwarder, Url};
 use tidegate_service::{JobService, ModelRegistry};
 use tidegate_store::{EndpointOwner, OwnerClaim, PostgresStore};
@@ -122,6 +123,19 @@ impl ClusterEndpoints {
         let open = self.open_endpoints();
         open.iter()
             .flat_map(|endpoint| endpoint.models.services())
+            .collect()
+    }
+
+    /// All endpoints of the cluster, for the web UI; only those that this process owns have their jobs here.
+    pub(crate) fn listed(&self) -> Vec<ListedEndpoint> {
+        let open = self.open_endpoints();
+        let owned = |name: &str| open.iter().find_map(|endpoint| endpoint.endpoint(name));
+        let names = self.directory.names().into_iter();
+        names
+            .map(|name| ListedEndpoint {
+                endpoint: owned(&name),
+                name,
+            })
             .collect()
     }
 

@@ -7,7 +7,7 @@ use anyhow::Context;
 use tidegate_core::chain;
 use tidegate_core::record::Target;
 use tidegate_core::store::{Documents, Store};
-use tidegate_http::runpod::platform::{self, WorkerKeys, cluster::OwnedRoutes};
+use tidegate_http::runpod::platform::{self, Endpoint, WorkerKeys, cluster::OwnedRoutes};
 use tidegate_queue::MemoryQueue;
 use tidegate_queue::upkeep::{self, UpkeepConfig};
 use tidegate_service::{JobService, ModelRegistry, NoExecutor};
@@ -51,6 +51,11 @@ pub(super) struct OwnedEndpoint {
 }
 
 impl OwnedEndpoint {
+    /// Its job service and workers, if it has this name.
+    pub(super) fn endpoint(&self, name: &str) -> Option<Arc<Endpoint>> {
+        self.setup.endpoints.get(name)
+    }
+
     /// Takes over an endpoint, as a server resumes the jobs of its previous run.
     pub(super) async fn open(
         config: &OwnedConfig,

@@ -11,7 +11,8 @@ use tidegate_core::queue::Queue;
 use tidegate_core::store::{Documents, Store};
 use tidegate_http::RateLimits;
 use tidegate_http::access::AllowedHost;
-use tidegate_http::replicate::{self, PredictionRenderer, RenderAborted};
+use tidegate_http::replicate::{self, CrossApiRenderer, PredictionRenderer, RenderAborted};
+use tidegate_http::ui::ServerCommand;
 use tidegate_http::{cog, director, openai, runpod, workers_ai};
 use tidegate_net::{Client, Config as NetConfig, Url};
 use tidegate_runtime::Scratch;
@@ -33,7 +34,7 @@ use crate::files_store::LocationUsers;
 use crate::model_factory::{NO_TARGET, SCRATCH_FAILED};
 use crate::replicate_setup::{STREAM_SECRET, persistent_secret};
 use crate::shutdown::{self, Sigterm};
-use crate::startup::{ListeningServer, QueueUpkeep, ServerMetrics, Startup};
+use crate::startup::{ListeningServer, QueueUpkeep, ServerMetrics, ServerParts, Startup, UiParts};
 use crate::store_ports::DurableState;
 use crate::{build_info, data_dir, director_token};
 
@@ -71,6 +72,7 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         },
         queues: Arc::new(QueueDirectory::new(documents.clone())),
         metrics: Arc::default(),
+        directors: Arc::default(),
     };
     replicate::ensure_webhook_secret(&server.webhook_secrets, &*documents)
         .await
@@ -110,7 +112,8 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         max_file: args.max_file as u64,
     };
     let shutdown_requested = CancellationToken::new();
-    let routes = client_routes(args, env, &server, &models, &shared)?
+    let (client_routes, cross_api) = client_routes(args, env, &server, &models, &shared)?;
+    let routes = client_routes
         .merge(director::routes(Arc::new(calls), config))
         .merge(endpoints.routes(args)?);
     let upkeep = QueueUpkeep {
@@ -124,18 +127,27 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
         config: args.upkeep.config(),
     };
     let (services, owned) = (models.clone(), Arc::clone(&endpoints));
-    let mut server = server.start(
+    let listed = Arc::clone(&endpoints);
+    let mut server = server.start(ServerParts {
         routes,
         upkeep,
-        Arc::new(move || [services.services(), owned.services()].concat()),
-        ServerMetrics {
+        job_services: Arc::new(move || [services.services(), owned.services()].concat()),
+        metrics: ServerMetrics {
             store: Some(backends.store.meter()),
             cluster: Some(Arc::new(ClusterMonitor::new(
                 models.clone(),
                 cluster.clone(),
             ))),
         },
-    );
+        ui: UiParts {
+            command: ServerCommand::Api,
+            models: models.clone(),
+            endpoints: Arc::new(move || listed.listed()),
+            files: Some(cross_api),
+            directors: Some(Arc::clone(&cluster.directors)),
+            file_origins: args.public_url.clone().into_iter().collect(),
+        },
+    });
     let queue = models.queue();
     let background = Box::pin(async {
         tokio::join!(
@@ -215,14 +227,14 @@ async fn file_upkeep(files: Option<&StoredFiles>, backends: &ClusterBackends) {
     }
 }
 
-/// The routes of clients.
+/// The routes of clients, and the renderer of the files in their outputs.
 fn client_routes(
     args: &ApiArgs,
     env: &CogEnv,
     server: &ListeningServer,
     models: &ModelRegistry,
     shared: &SharedParts<'_>,
-) -> anyhow::Result<Router> {
+) -> anyhow::Result<(Router, CrossApiRenderer)> {
     let limits = RateLimits::new(args.rate_limit_create, args.rate_limit)
         .shared_by(shared.backends.rates.clone());
     let limits = Arc::new(limits);
@@ -238,12 +250,13 @@ fn client_routes(
         limits: Arc::clone(&limits),
         files: shared.files.map(|files| Arc::clone(&files.links)),
     };
+    let cross_api = config.cross_api();
     let cog = cog::Config {
         max_body: args.max_body,
         body_timeout: args.body_timeout,
         build: build_info::BUILD,
         ready_file: env.ready_file.clone(),
-        cross_api: config.cross_api(),
+        cross_api: cross_api.clone(),
     };
     let handler = runpod::local::Config {
         max_body: args.max_body,
@@ -275,9 +288,10 @@ fn client_routes(
             limits,
         },
     ));
-    Ok(routes
+    let routes = routes
         .merge(replicate::routes(models.clone(), config))
-        .merge(inference))
+        .merge(inference);
+    Ok((routes, cross_api))
 }
 
 /// The job service that looks up the jobs of all models.

@@ -133,13 +133,10 @@ impl Banner {
         if let Some(certificate) = &self.certificate {
             options.push_str(&format!("--cacert '{}' ", certificate.display()));
         }
-        let mut browser = format!("\n  in a browser: {url}/docs");
         if self.tokens.is_some() {
             options.push_str("-H \"authorization: Bearer $TIDEGATE_API_TOKEN\" ");
-            // A browser sends no token.
-            browser.clear();
         }
         let request = ExampleRequest::new(&document, folder).curl(url, &options);
-        format!("\n  {url}\n  {request}{browser}\n")
+        format!("\n  {url}\n  {request}\n  in a browser: {}/ui/\n", self.url)
     }
 }

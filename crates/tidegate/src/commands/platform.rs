@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use tidegate_http::runpod::platform as api;
+use tidegate_http::ui::ServerCommand;
 use tidegate_net::Config as NetConfig;
 use tidegate_queue::MemoryQueue;
 use tidegate_queue::upkeep::UpkeepConfig;
@@ -19,7 +20,7 @@ use crate::data_dir;
 use crate::endpoint_setup::EndpointSetup;
 use crate::job_lookup::{JobLookupConfig, WebhookConfig, job_lookup};
 use crate::shutdown::{self, Sigterm};
-use crate::startup::{self, QueueUpkeep, ServerMetrics, Startup};
+use crate::startup::{self, QueueUpkeep, ServerMetrics, ServerParts, Startup, UiParts};
 use crate::store_ports::DurableState;
 
 pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
@@ -47,15 +48,24 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
         .await?;
     tracing::info!(url = server.url, endpoints = endpoints.names(), "listening");
     let services = models.clone();
-    let mut server = server.start(
-        api::server_routes(endpoints.endpoints.clone(), config),
-        QueueUpkeep::of_models(&models, UpkeepConfig::default()),
-        Arc::new(move || services.services()),
-        ServerMetrics {
+    let mut server = server.start(ServerParts {
+        routes: api::server_routes(endpoints.endpoints.clone(), config),
+        upkeep: QueueUpkeep::of_models(&models, UpkeepConfig::default()),
+        job_services: Arc::new(move || services.services()),
+        metrics: ServerMetrics {
             store: data.as_ref().map(|data| Arc::clone(&data.ports.metrics)),
             ..ServerMetrics::default()
         },
-    );
+        ui: UiParts {
+            command: ServerCommand::Platform,
+            models: models.clone(),
+            endpoints: endpoints.listed(),
+            // Workers send files as part of their output.
+            files: None,
+            directors: None,
+            file_origins: Vec::new(),
+        },
+    });
     let cause = server
         .until_shutdown(pending(), &CancellationToken::new())
         .await;

@@ -10,7 +10,9 @@ use axum::Router;
 use rustix::process::DumpableBehavior;
 use tidegate_http::cog;
 use tidegate_http::replicate::{self, CrossApiRenderer};
+use tidegate_http::ui::ServerCommand;
 use tidegate_http::{openai, runpod, workers_ai};
+use tidegate_net::Url;
 use tidegate_queue::MemoryQueue;
 use tidegate_runtime::{LoadLimit, ResourceLimits};
 use tidegate_service::{
@@ -34,7 +36,9 @@ use crate::models::{LoadPolicy, ModelLoader, ModelWatcher, ServeTarget};
 use crate::reload::Reload;
 use crate::replicate_setup::ReplicateSetup;
 use crate::shutdown::{self, Sigterm};
-use crate::startup::{self, ListeningServer, QueueUpkeep, ServerMetrics, Startup};
+use crate::startup::{
+    self, ListeningServer, QueueUpkeep, ServerMetrics, ServerParts, Startup, UiParts,
+};
 use crate::store_ports::{DurableState, StorePorts};
 use crate::usage_error::UsageError;
 use crate::{build_info, data_dir, environments, postgres_setup, redis_queue, run_as};
@@ -93,20 +97,35 @@ pub(crate) async fn serve(
             stop_when_replaced(postgres, &shutdown_requested),
         );
     });
-    let mut routes = routes(args, env, &server, &served, &shutdown_requested).await?;
+    let replicate = served
+        .replicate
+        .config(args, &server.url, server.webhook_secrets.clone())?;
+    let cross_api = replicate.cross_api();
+    let mut routes = routes(args, env, &served, replicate, &shutdown_requested);
     if let Some(endpoints) = &endpoints {
         routes = routes.merge(endpoint_routes(args, &server, endpoints).await?);
     }
     let services = models.clone();
-    let mut server = server.start(
+    let mut server = server.start(ServerParts {
         routes,
-        QueueUpkeep::of_models(&models, args.upkeep.config()),
-        Arc::new(move || services.services()),
-        ServerMetrics {
+        upkeep: QueueUpkeep::of_models(&models, args.upkeep.config()),
+        job_services: Arc::new(move || services.services()),
+        metrics: ServerMetrics {
             store: store.as_ref().map(|store| Arc::clone(&store.metrics)),
             ..ServerMetrics::default()
         },
-    );
+        ui: UiParts {
+            command: ServerCommand::Serve,
+            models: models.clone(),
+            endpoints: match &endpoints {
+                Some(endpoints) => endpoints.listed(),
+                None => Arc::new(Vec::new),
+            },
+            files: Some(cross_api),
+            directors: None,
+            file_origins: file_origins(args),
+        },
+    });
     let cause = server.until_shutdown(background, &shutdown_requested).await;
     let forced = server
         .drain(async |http| {
@@ -116,6 +135,13 @@ pub(crate) async fn serve(
         })
         .await;
     Ok(forced.unwrap_or_else(|| ExitCode::from(cause.exit_code())))
+}
+
+/// Where clients download output files from: the public URL, or the server that they are uploaded to.
+fn file_origins(args: &ServeArgs) -> Vec<Url> {
+    let uploads = args.upload.upload_url.as_deref();
+    let uploads = uploads.and_then(|url| Url::parse(url).ok());
+    args.public_url.clone().into_iter().chain(uploads).collect()
 }
 
 /// The routers that the server joins.
@@ -396,17 +422,14 @@ fn resource_limits(args: &ServeArgs, replicate: &ReplicateSetup) -> ResourceLimi
 }
 
 /// The routes of the APIs of Cog, Replicate, OpenAI and Workers AI and, for handlers, of Runpod's local API.
-async fn routes(
+fn routes(
     args: &ServeArgs,
     env: &CogEnv,
-    server: &ListeningServer,
     served: &ServedModels,
+    replicate: replicate::Config,
     shutdown: &CancellationToken,
-) -> anyhow::Result<Router> {
+) -> Router {
     let models = served.models.clone();
-    let replicate = served
-        .replicate
-        .config(args, &server.url, server.webhook_secrets.clone())?;
     let cog = cog_config(args, env, replicate.cross_api());
     let limits = Arc::clone(&replicate.limits);
     let replicate_routes = replicate::routes(models.clone(), replicate)
@@ -435,14 +458,14 @@ async fn routes(
     let (Some(_), Some(model)) = (&served.single, models.all().pop()) else {
         let routes =
             cog::multi_model_routes(models, cog, Arc::new(handler_routes), shutdown.clone());
-        return Ok(routes.merge(replicate_routes));
+        return routes.merge(replicate_routes);
     };
     let routes = cog::routes(Arc::clone(&model), cog, shutdown.clone()).merge(replicate_routes);
-    Ok(if model.current().is_handler {
+    if model.current().is_handler {
         routes.merge(handler_routes(model))
     } else {
         routes
-    })
+    }
 }
 
 /// The routes of Runpod's platform API.

@@ -37,16 +37,16 @@ pub struct Endpoint {
 }
 
 /// The number of waiting and running jobs of an endpoint.
-pub(super) struct EndpointLoad {
+pub(crate) struct EndpointLoad {
     /// Jobs without a worker.
-    pub(super) waiting: usize,
+    pub(crate) waiting: usize,
     /// Jobs on workers.
-    pub(super) running: usize,
+    pub(crate) running: usize,
 }
 
 impl Endpoint {
     /// Its waiting and running jobs. A job that lost its worker counts as waiting.
-    pub(super) fn load(&self) -> EndpointLoad {
+    pub(crate) fn load(&self) -> EndpointLoad {
         let (all, again) = (
             self.jobs.queue().total,
             self.remote.awaiting_redelivery().len(),

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Serialize;
 
 use super::clients::ok_json;
 use super::{AppState, ROOT};
+use crate::ui;
 
 #[derive(Serialize)]
 struct PlatformIndex {
@@ -31,8 +33,12 @@ struct EndpointUrls {
     openai_url: String,
 }
 
-/// `GET /`
-pub(super) async fn index(State(app): State<Arc<AppState>>) -> Response {
+/// `GET /`: the paths of the endpoints; for browsers, the web UI.
+pub(super) async fn index(State(app): State<Arc<AppState>>, headers: HeaderMap) -> Response {
+    ui::index_response(&headers, || paths(&app))
+}
+
+fn paths(app: &AppState) -> Response {
     let urls_of = |name: &str| {
         let at = |path: &str| format!("{ROOT}{name}/{path}");
         EndpointUrls {

@@ -40,6 +40,7 @@ pub use render::renderer;
 pub use stream_cursors::StreamCursors;
 
 use crate::access::{require_admin, require_operator};
+use crate::ui;
 
 /// The prefix of the paths of endpoints.
 pub(crate) const ROOT: &str = "/v2/";
@@ -99,6 +100,7 @@ pub fn server_routes(endpoints: EndpointRegistry, config: Config) -> Router {
     let app = Arc::new(AppState { endpoints, config });
     Router::new()
         .route("/", get(index::index))
+        .route("/docs", get(ui::docs_redirect))
         .route("/health-check", get(endpoint_admin::check))
         .fallback(reply::no_such_path)
         .method_not_allowed_fallback(reply::no_such_method)

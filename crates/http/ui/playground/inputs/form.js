@@ -48,7 +48,7 @@ function FieldRow({ field, value, error, onChange }) {
   const canBeNull = field.nullable && field.hasDefault && field.defaultValue !== null && value !== null;
   return html`<div class="field" data-field=${field.name}>
     <div class="field-head">
-      <label for=${id} id="${id}-label" class="field-label">${field.title}${field.required ? html`<span class="required" title="required" aria-hidden="true"> *</span>` : null}</label>
+      <${FieldLabel} field=${field} id=${id} />
       <span class="field-type">${typeWords(field)}</span>
       <span class="field-actions">
         ${canBeNull ? html`<button type="button" class="text-button" onClick=${() => onChange(null)}>Set null</button>` : null}
@@ -62,6 +62,16 @@ function FieldRow({ field, value, error, onChange }) {
 }
 
 /**
+ * @param {{field: Field, id: string}} props
+ */
+function FieldLabel({ field, id }) {
+  const mark = field.required ? html`<span class="required" title="required" aria-hidden="true"> *</span>` : null;
+  // A list has no element of its own to label; its group names this text.
+  if (field.kind === 'list') return html`<span id="${id}-label" class="field-label">${field.title}${mark}</span>`;
+  return html`<label for=${id} class="field-label">${field.title}${mark}</label>`;
+}
+
+/**
  * The type of an input in words.
  * @param {Field} field
  * @returns {string}
@@ -69,7 +79,7 @@ function FieldRow({ field, value, error, onChange }) {
 export function typeWords({ kind, minimum, maximum, item, nullable, required }) {
   /** @type {Record<string, string>} */
   const words = { line: 'text', text: 'text', longtext: 'text', json: 'JSON', choice: 'choice' };
-  let base = kind === 'list' && item !== null ? `list of ${words[item.kind] ?? item.kind}` : words[kind] ?? kind;
+  let base = kind === 'list' && item !== null ? `list of ${words[item.kind] ?? item.kind}s` : words[kind] ?? kind;
   if (minimum !== null && maximum !== null) base += `, ${minimum} to ${maximum}`;
   else if (minimum !== null) base += `, at least ${minimum}`;
   else if (maximum !== null) base += `, at most ${maximum}`;

@@ -79,6 +79,11 @@ impl EndpointDirectory {
     }
 
     /// All endpoints.
+    /// The names of all endpoints.
+    pub fn names(&self) -> Vec<String> {
+        self.all().keys().cloned().collect()
+    }
+
     pub(super) fn all(&self) -> Arc<EndpointPlaces> {
         Arc::clone(&self.places.borrow())
     }

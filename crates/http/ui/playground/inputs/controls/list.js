@@ -20,7 +20,7 @@ export function ListControl({ field, id, value, onChange, describedBy, invalid }
       <${Control} field=${{ ...item, title: `${field.title} ${index + 1}`, name: field.name }} id=${index === 0 ? id : `${id}-${index}`} label="${field.title} ${index + 1}" value=${entry} onChange=${(/** @type {unknown} */ next) => replace(index, next)} describedBy=${describedBy} invalid=${invalid} />
       <button type="button" class="button quiet icon-only" aria-label="Remove entry ${index + 1}" onClick=${() => remove(index)}><${Icon} name="cross" /></button>
     </div>`)}
-    <div class="row"><button type="button" class="button small" id=${entries.length === 0 ? id : null} onClick=${add}><${Icon} name="plus" />Add ${item.kind === 'file' ? 'file' : 'entry'}</button>
+    <div class="row"><button type="button" class="button small" onClick=${add}><${Icon} name="plus" />Add ${item.kind === 'file' ? 'file' : 'entry'}</button>
     ${entries.length === 0 ? html`<span class="hint">${value === undefined ? 'not set' : value === null ? 'null' : 'empty list'}</span>` : null}</div>
   </div>`;
 }

@@ -18,10 +18,16 @@ export function TextControl(props) {
   const { field, value, onChange } = props;
   const shown = textOf(value === undefined ? field.defaultValue : value);
   const change = (/** @type {InputEvent} */ event) => onChange(/** @type {HTMLInputElement} */ (event.target).value);
-  const placeholder = value === null ? 'null' : value === undefined && !field.required ? 'not set' : '';
+  const placeholder = value === null ? 'null' : placeholderOf(props);
   const rest = { ...attributes(props), value: shown, onInput: change, placeholder };
   if (field.kind === 'line') return html`<input type="text" ...${rest} />`;
   return html`<textarea rows=${field.kind === 'longtext' ? 3 : 1} ...${rest} class="grows ${rest.class}"></textarea>`;
+}
+
+/** @param {ControlProps} props */
+function placeholderOf({ field, value }) {
+  if (value !== undefined || field.required) return '';
+  return field.defaultValue === '' ? 'empty by default' : 'not set';
 }
 
 /** @param {ControlProps} props */

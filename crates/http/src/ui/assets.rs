@@ -1,0 +1,120 @@
+//! The files of the web UI, embedded in the program: the page, its modules and its styles.
+//!
+//! All files except the page are below a folder whose name is a hash of them, so that browsers keep them
+//! forever and never mix two versions.
+
+use std::sync::LazyLock;
+
+use ring::digest::{Context, SHA256};
+
+/// The name and content of each file, sorted by name. The build script writes the list.
+static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/ui_files.rs"));
+/// The page that loads the modules.
+const PAGE: &str = "index.html";
+/// What the page has in place of the path of the folder.
+const PLACEHOLDER: &str = "{{assets}}";
+/// How many bytes of the hash are in the name of the folder.
+const HASH_BYTES: usize = 8;
+
+/// The hash of all files.
+static HASH: LazyLock<String> = LazyLock::new(|| {
+    let mut context = Context::new(&SHA256);
+    for (name, content) in FILES {
+        // The lengths separate the files.
+        for part in [name.as_bytes(), content] {
+            context.update(&part.len().to_le_bytes());
+            context.update(part);
+        }
+    }
+    let hash = context.finish();
+    let bytes = &hash.as_ref()[..HASH_BYTES];
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+});
+
+/// A file that a browser loads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asset {
+    pub(super) content: &'static [u8],
+    pub(super) media_type: &'static str,
+}
+
+/// The file with this path below the folder of the assets: `HASH/NAME`.
+pub(super) fn find(path: &str) -> Option<Asset> {
+    let (hash, name) = path.split_once('/')?;
+    if hash != *HASH || name == PAGE {
+        return None;
+    }
+    let content = content(name)?;
+    let media_type = media_type(name)?;
+    Some(Asset {
+        content,
+        media_type,
+    })
+}
+
+/// The page for a browser that has opened this path below `/ui/`. Its URLs are relative, because the server
+/// does not know the prefix of a proxy.
+pub(super) fn page(path: &str) -> String {
+    let page = String::from_utf8_lossy(content(PAGE).unwrap_or_default());
+    let up = "../".repeat(path.matches('/').count());
+    page.replace(PLACEHOLDER, &format!("{up}assets/{}", *HASH))
+}
+
+fn content(name: &str) -> Option<&'static [u8]> {
+    let index = FILES.binary_search_by_key(&name, |(name, _)| name).ok()?;
+    Some(FILES[index].1)
+}
+
+fn media_type(name: &str) -> Option<&'static str> {
+    let (_, extension) = name.rsplit_once('.')?;
+    Some(match extension {
+        "css" => "text/css; charset=utf-8",
+        "html" => "text/html; charset=utf-8",
+        "ico" => "image/x-icon",
+        "js" => "text/javascript; charset=utf-8",
+        "png" => "image/png",
+        "svg" => "image/svg+xml",
+        "woff2" => "font/woff2",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_can_be_found_and_has_a_media_type() {
+        for (name, content) in FILES.iter().filter(|(name, _)| *name != PAGE) {
+            let asset = find(&format!("{}/{name}", *HASH)).expect(name);
+            assert_eq!(asset.content, *content, "{name}");
+        }
+        assert!(
+            find("0000000000000000/main.js").is_none(),
+            "another version"
+        );
+        assert!(find(&format!("{}/{PAGE}", *HASH)).is_none());
+        assert!(find(&format!("{}/../main.js", *HASH)).is_none());
+    }
+
+    #[test]
+    fn tests_and_files_of_the_checks_are_not_embedded() {
+        let is_served = |name: &str| !name.starts_with("tests/") && !name.ends_with(".json");
+        assert!(FILES.iter().all(|(name, _)| is_served(name)));
+    }
+
+    #[test]
+    fn the_page_finds_its_files_at_every_depth() {
+        for (path, expected) in [
+            ("", "\"assets/"),
+            ("jobs", "\"assets/"),
+            ("jobs/abc", "\"../assets/"),
+            ("models/ann/echo", "\"../../assets/"),
+            ("jobs/", "\"../assets/"),
+        ] {
+            let page = page(path);
+            assert!(page.contains(expected), "{path}: {page}");
+            assert!(!page.contains(PLACEHOLDER));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `GET /ui/api/session`: who the client is, and what this server has.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use tidegate_core::record::Api;
+
+use super::wire::{ServerCommand, ServerDocument, Session, account_name};
+use super::{UiState, is_operator};
+use crate::access::Identity;
+use crate::admin::ok;
+
+/// `GET /ui/api/session`
+pub(super) async fn show(State(ui): State<Arc<UiState>>, client: Identity) -> Response {
+    let sources = &ui.sources;
+    ok(&Session {
+        account: account_name(&client.account),
+        role: if is_operator(&client) {
+            "admin"
+        } else {
+            "user"
+        },
+        // With tokens, a client without an account does not get here.
+        tokens: !client.account.is_anonymous(),
+        server: ServerDocument {
+            command: sources.command,
+            version: sources.build.version,
+            epoch: &ui.epoch,
+            started_at: sources.started_at.to_string(),
+        },
+        apis: ui.apis(),
+        pages: pages(sources.command, &client),
+    })
+}
+
+impl UiState {
+    /// The APIs that are on.
+    pub(super) fn apis(&self) -> Vec<Api> {
+        match self.sources.command {
+            ServerCommand::Platform => vec![Api::Runpod],
+            ServerCommand::Router => vec![Api::Cog, Api::OpenAi, Api::WorkersAi],
+            ServerCommand::Serve | ServerCommand::Api => {
+                let mut apis = vec![Api::Cog, Api::Replicate, Api::OpenAi, Api::WorkersAi];
+                if self.has_runpod_api() {
+                    apis.push(Api::Runpod);
+                }
+                apis
+            }
+        }
+    }
+
+    /// Whether there is an endpoint, or a handler with Runpod's local API.
+    fn has_runpod_api(&self) -> bool {
+        let models = self.sources.models.iter().flat_map(|models| models.all());
+        let mut handlers = models.filter(|model| model.current().is_handler);
+        handlers.next().is_some() || !(self.sources.endpoints)().is_empty()
+    }
+}
+
+/// The pages that this server has for this client.
+fn pages(command: ServerCommand, client: &Identity) -> Vec<&'static str> {
+    let has_jobs = command != ServerCommand::Router;
+    let operator = is_operator(client);
+    let all = [
+        ("models", true),
+        ("jobs", has_jobs),
+        ("overview", operator),
+        ("deliveries", has_jobs),
+        ("config", operator),
+        ("docs", true),
+    ];
+    let shown = all.into_iter().filter(|(_, is_shown)| *is_shown);
+    shown.map(|(page, _)| page).collect()
+}

@@ -1,0 +1,51 @@
+"""The playground in a real browser: runs, files, chat, attacks, sign-in, and every example."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from environment import ROOT, copy_model
+
+ALICE = "alice-0123456789abcdef"
+
+
+@pytest.fixture
+def gates_folder(tmp_path: Path) -> Path:
+    """A folder for files that predictions wait for."""
+    folder = tmp_path / "gates"
+    folder.mkdir()
+    return folder
+
+
+def folder_of(tmp_path: Path, *models: str | Path) -> Path:
+    """A folder with copies of several models."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    for model in models:
+        copy_model(model, folder)
+    return folder
+
+
+def test_playground(start_server, run_browser_tests, tmp_path, gates_folder):
+    files = ROOT / "examples" / "files"
+    models = folder_of(tmp_path, "ui_kinds", "many", "chat_words", files)
+    server = start_server(models, "--queue", "20", "--data-dir", str(tmp_path / "data"))
+    run_browser_tests("playground.test.mjs", url=server.url, gates=str(gates_folder))
+
+
+def test_attacks(start_server, run_browser_tests, tmp_path):
+    models = folder_of(tmp_path, "ui_attacks", "echo")
+    server = start_server(models, "--data-dir", str(tmp_path / "data"))
+    run_browser_tests("attacks.test.mjs", url=server.url)
+
+
+def test_sign_in(start_server, run_browser_tests):
+    server = start_server("echo", env={"TIDEGATE_API_TOKENS": f"{ALICE}:alice"})
+    run_browser_tests("sign_in.test.mjs", url=server.url, user=ALICE)
+
+
+def test_first_screen_of_every_example(start_server, run_browser_tests):
+    examples = sorted(path.name for path in (ROOT / "examples").iterdir() if path.is_dir())
+    server = start_server(ROOT / "examples")
+    run_browser_tests("examples.test.mjs", url=server.url, examples=",".join(examples))
