@@ -1,10 +1,10 @@
-// Takes the screenshots of the web UI: node scripts/screenshots.mjs URL JOB FOLDER. See screenshots.py.
+// Takes the screenshots of the web UI: node scripts/screenshots.mjs URL JOB FOLDER PAGE… See screenshots.py.
 //
 // TIDEGATE_TEST_UI_FOLDER is read as in tests/ui/browser/browser.mjs, whose watched pages this uses.
 
 import path from 'node:path';
 
-const [url, job, folder] = process.argv.slice(2);
+const [url, job, folder, ...names] = process.argv.slice(2);
 process.env.TEST_URL = url;
 const { browser, DESKTOP, openPage, PHONE } = await import('../tests/ui/browser/browser.mjs');
 
@@ -33,7 +33,7 @@ async function runOnce(page) {
 let failures = 0;
 for (const scheme of /** @type {const} */ (['light', 'dark'])) {
   for (const [width, viewport] of [[1280, DESKTOP], [390, PHONE]]) {
-    for (const shot of PAGES) {
+    for (const shot of PAGES.filter(({ name }) => names.includes(name))) {
       const { context, page, problems } = await openPage({ viewport, scheme });
       await page.goto(`${url}/ui/${shot.path}`);
       await shot.ready(page).catch((error) => problems.push(String(error)));
