@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from environment import ROOT, copy_model
+from fleet_file import endpoint, model
+from platform_server import Platform
 
 ALICE = "alice-0123456789abcdef"
 
@@ -49,3 +51,20 @@ def test_first_screen_of_every_example(start_server, run_browser_tests):
     examples = sorted(path.name for path in (ROOT / "examples").iterdir() if path.is_dir())
     server = start_server(ROOT / "examples")
     run_browser_tests("examples.test.mjs", url=server.url, examples=",".join(examples))
+
+
+def test_router(router, start_server, run_browser_tests, tmp_path):
+    backend = start_server(folder_of(tmp_path, "chat_words", "many"))
+    cog = model("local/many", endpoint(backend.url, kind="tidegate"))
+    running = router(cog, model("local/chat_words", endpoint(backend.url)))
+    run_browser_tests("router.test.mjs", url=running.url)
+
+
+def test_platform(platform: Platform, run_browser_tests):
+    run_browser_tests("platform.test.mjs", url=platform.url)
+
+
+def test_server_without_models(platform: Platform, run_browser_tests):
+    removed = platform.call("DELETE", "/admin/endpoints/echo")
+    assert removed.status_code < 300, removed.text
+    run_browser_tests("no_models.test.mjs", url=platform.url)

@@ -4,10 +4,10 @@ import { html, useState } from '../lib/html.js';
 import { signIn } from '../lib/session.js';
 
 /**
- * @param {{onSession: (session: import('../lib/types.d.ts').Session) => void}} props
+ * @param {{onSession: (session: import('../lib/types.d.ts').Session) => void, message: string}} props `message` says why a session ended
  */
-export function SignIn({ onSession }) {
-  const [error, setError] = useState('');
+export function SignIn({ onSession, message }) {
+  const [error, setError] = useState(message);
   const [busy, setBusy] = useState(false);
 
   /** @param {SubmitEvent} event */

@@ -64,7 +64,7 @@ export function JobPage({ route }) {
         <section class="card"><div class="card-head"><h2>Input</h2></div><${InputOfJob} job=${job} detail=${detail} /></section>
         <${Webhooks} id=${id} status=${job.status} />
       </div>
-      <${RunPanel} run=${run} detail=${detail} sent=${null} onCancel=${cancel} linked=${false} />
+      <${RunPanel} run=${run} detail=${detail} onCancel=${cancel} linked=${false} />
     </div>`;
 }
 

@@ -60,9 +60,9 @@ function ModelCard({ model }) {
 /** @type {Record<string, {text: string, command: string}>} */
 const COMMANDS = {
   serve: { text: 'Create a model and serve it:', command: 'tidegate init my-model\ntidegate serve my-model' },
-  platform: { text: 'Start the server with a model folder:', command: 'tidegate init my-model\ntidegate platform my-model' },
+  platform: { text: 'Add an endpoint, and print the environment of its workers:', command: 'tidegate endpoints add my-endpoint\ntidegate endpoints env my-endpoint' },
   api: { text: 'Start a director, which runs the models of this server:', command: 'tidegate director my-model' },
-  router: { text: 'Add a model to the configuration of the router:', command: 'tidegate router --config router.toml' },
+  router: { text: 'Start the router with a backend that serves models:', command: 'tidegate router --backend http://127.0.0.1:8000' },
 };
 
 /**

@@ -13,7 +13,7 @@ import { CodePanel } from './code_panel.js';
 import { fieldsOf } from './inputs/fields.js';
 import { FieldsForm, JsonForm } from './inputs/form.js';
 import { fragmentOf, shareable, valuesOfFragment } from './inputs/link.js';
-import { toInput, unparsedErrors } from './inputs/values.js';
+import { toInput, unparsedErrors, withoutEmptyFiles } from './inputs/values.js';
 import { RunPanel } from './output/run_panel.js';
 import { OwnRunsPanel } from './own_runs_panel.js';
 import { followJob, runDirectly } from './run_streams.js';
@@ -111,19 +111,30 @@ function FormView({ detail }) {
         ${mode === 'form'
           ? html`<${FieldsForm} key=${formKey} fields=${fields} values=${values} errors=${runner.fieldErrors} onChange=${setValues} />`
           : html`<${JsonForm} key=${formKey} values=${values} onChange=${setValues} error=${jsonError} onError=${setJsonError} />`}
-        ${detail.schema === null ? html`<p class="hint">The inputs of this model are known when it is loaded. Until then, enter them as JSON.</p>` : null}
+        ${detail.schema === null ? html`<p class="hint">${detail.kind === 'model' ? 'The inputs of this model are known when it is loaded. Until then, enter them as JSON.' : 'The server does not know the inputs; enter them as JSON.'}</p>` : null}
       </div>
       <div class="form-foot">
-        ${runner.error === null ? null : html`<${ErrorNote} error=${runner.error} />`}
+        ${runner.error === null ? null : html`<${ErrorNote} error=${summary(runner.error, fields)} />`}
         <div class="row">
           <button type="submit" class="button primary run-button" disabled=${runner.sending}><${Icon} name="play" />${runner.sending ? 'Sending…' : 'Run'} <kbd>Ctrl Enter</kbd></button>
           <button type="button" class="button quiet" onClick=${reset}>Reset</button>
-          <button type="button" class="button quiet end" onClick=${copyLink} title="Copy a link to this page with these inputs"><${Icon} name="link" />Copy link</button>
+          <button type="button" class="button quiet end" onClick=${copyLink} aria-label="Copy link" title="Copy a link to this page with these inputs"><${Icon} name="link" /><span class="wide-only">Copy link</span></button>
         </div>
       </div>
     </form>
-    <${RunPanel} run=${runner.run} detail=${detail} sent=${runner.sent} onCancel=${runner.cancel} extraTabs=${[codeTab, ...(detail.run.style === 'cog' ? [] : [runsTab])]} />
+    <${RunPanel} run=${runner.run} detail=${detail} onCancel=${runner.cancel} extraTabs=${[codeTab, ...(detail.run.style === 'cog' ? [] : [runsTab])]} />
   </div>`;
+}
+
+/**
+ * The message above Run. Messages that are shown at their fields are not repeated.
+ * @param {ApiError} error
+ * @param {import('./inputs/fields.js').Field[]} fields
+ */
+function summary(error, fields) {
+  const names = Object.keys(error.fields ?? {});
+  if (names.length === 0 || !names.every((name) => fields.some((field) => field.name === name))) return error.message;
+  return names.length === 1 ? 'One input is not valid.' : `${names.length} inputs are not valid.`;
 }
 
 /**
@@ -136,7 +147,6 @@ function useRunner(detail, onInput) {
   const [run, setRun] = useState(/** @type {RunView | null} */ (null));
   const [sending, setSending] = useState(false);
   const [failure, setFailure] = useState({ error: /** @type {ApiError | null} */ (null), fields: /** @type {Record<string, string>} */ ({}) });
-  const [sent, setSent] = useState(/** @type {{path: string, body: unknown} | null} */ (null));
   const following = useRef(/** @type {AbortController | null} */ (null));
 
   const show = useCallback((/** @type {(view: RunView, signal: AbortSignal) => void} */ feed) => {
@@ -166,8 +176,7 @@ function useRunner(detail, onInput) {
     setSending(true);
     setFailure({ error: null, fields: {} });
     try {
-      const input = await toInput(values, uploadFile);
-      setSent({ path: `/${detail.run.path}`, body: { input } });
+      const input = await toInput(withoutEmptyFiles(values, fieldsOf(detail.schema)), uploadFile);
       if (detail.run.style === 'cog') {
         show((view, signal) => runDirectly(view, { path: detail.run.path, input, signal }));
       } else {
@@ -191,7 +200,7 @@ function useRunner(detail, onInput) {
     else if (run.job.id !== undefined) cancelJob(account, run.job.id).catch((error) => showToast(`The run could not be canceled: ${error.message}`, 'bad'));
   };
 
-  return { run, sending, sent, start, cancel, error: failure.error, fieldErrors: failure.fields, clearErrors: () => setFailure({ error: null, fields: {} }) };
+  return { run, sending, start, cancel, error: failure.error, fieldErrors: failure.fields, clearErrors: () => setFailure({ error: null, fields: {} }) };
 }
 
 /** @param {string[]} names */

@@ -113,7 +113,7 @@ async function poll(view, path, signal) {
  */
 export async function runDirectly(view, { path, input, signal }) {
   const started = performance.now();
-  view.takeDocument({ status: 'starting', created_at: new Date().toISOString() });
+  view.takeDocument({ status: 'starting', created_at: new Date().toISOString(), input });
   try {
     const response = await request(path, { method: 'POST', json: { input }, headers: { Accept: 'text/event-stream' }, signal });
     if (!(response.headers.get('content-type') ?? '').startsWith('text/event-stream')) {

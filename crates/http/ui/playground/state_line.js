@@ -16,13 +16,13 @@ export function stateLine({ health, detail, since }, now) {
   const seconds = since === null ? null : Math.max(0, now - Date.parse(since)) / 1000;
   switch (health.toUpperCase()) {
     case 'STARTING':
-      return { badge: seconds === null ? 'loading' : `loading ${duration(Math.floor(seconds))}`, text: detail ?? '' };
+      return { badge: seconds === null ? 'loading' : `loading ${seconds < 60 ? `${Math.floor(seconds)} s` : duration(seconds)}`, text: detail ?? '' };
     case 'READY':
       return { badge: 'ready', text: detail ?? '' };
     case 'BUSY':
       return { badge: 'busy', text: detail ?? 'All slots are in use; new runs wait.' };
     case 'SETUP_FAILED':
-      return { badge: 'setup failed', text: detail ?? 'The model could not be loaded; see the setup logs.' };
+      return { badge: 'setup failed', text: detail?.replace(/^setup failed: /, '') ?? 'The model could not be loaded; see the setup logs.' };
     case 'NOT_LOADED':
       return { badge: 'not loaded', text: detail ?? 'The first run loads the model.' };
     case 'DEFUNCT':

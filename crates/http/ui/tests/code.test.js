@@ -83,6 +83,7 @@ const PYTHON_SAMPLES = [
   request({ run: { path: 'v2/name/run', style: 'runpod' }, model: 'name' }),
   request({ values: { image: new LocalFile(new File(['x'], 'a"b.png')) } }),
   request({ values: { image: new LocalFile(new File(['x'], 'a"b.png')) }, run: { path: 'v2/name/run', style: 'runpod' } }),
+  request({ values: { prompt: HOSTILE.quotes + HOSTILE.lines }, chat: true, apis: ['openai'] }),
   request({ messages: [{ role: 'user', content: HOSTILE.quotes + HOSTILE.backslashes }] }),
 ];
 
@@ -107,5 +108,6 @@ test('each style has the clients of its API', () => {
   assert.deepEqual(ids({}), ['curl', 'replicate', 'replicate-js', 'python', 'javascript']);
   assert.deepEqual(ids({ run: { path: 'v2/name/run', style: 'runpod' } }), ['curl', 'runpod', 'python', 'javascript']);
   assert.deepEqual(ids({ run: { path: 'predictions', style: 'cog' } }), ['curl', 'python', 'javascript']);
+  assert.deepEqual(ids({ chat: true, apis: ['openai'] }), ['curl', 'replicate', 'replicate-js', 'openai', 'python', 'javascript']);
   assert.deepEqual(ids({ messages: [] }), ['curl', 'openai', 'openai-js', 'python', 'javascript']);
 });

@@ -26,6 +26,7 @@ export function samplesOf(request) {
   const samples = [
     { id: 'curl', label: 'curl', text: curl(request) },
     ...clientSamples(request),
+    ...openaiSamples(request),
     { id: 'python', label: 'Python', text: plainPython(request) },
     { id: 'javascript', label: 'JavaScript', text: plainJavascript(request) },
   ];
@@ -41,6 +42,14 @@ function clientSamples(request) {
     { id: 'replicate', label: 'Python (replicate)', text: replicatePython(request) },
     { id: 'replicate-js', label: 'JavaScript (replicate)', text: replicateJavascript(request) },
   ];
+}
+
+/** The prompt of a chat model as a conversation of OpenAI's API. @param {SampleRequest} request */
+function openaiSamples(request) {
+  if (!request.chat || !request.apis.includes('openai')) return [];
+  const { messages, prompt } = request.values;
+  const conversation = Array.isArray(messages) ? messages : [{ role: 'user', content: typeof prompt === 'string' ? prompt : 'Hello' }];
+  return [{ id: 'openai', label: 'Python (openai)', text: openaiPython(request, { model: request.model, messages: conversation }) }];
 }
 
 /** The name of a file as it is written in the samples. @param {LocalFile} file */

@@ -104,6 +104,17 @@ export function fromText(text, previous) {
 }
 
 /**
+ * The values without the entries of file lists that have no file yet.
+ * @param {Values} values
+ * @param {Field[]} fields
+ * @returns {Values}
+ */
+export function withoutEmptyFiles(values, fields) {
+  const lists = new Set(fields.filter((field) => field.item?.kind === 'file').map((field) => field.name));
+  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, lists.has(name) && Array.isArray(value) ? value.filter((entry) => entry !== '') : value]));
+}
+
+/**
  * Sends large files to the server and returns the input for the request.
  * @param {Values} values
  * @param {(file: File) => Promise<string>} upload returns the URL of the uploaded file

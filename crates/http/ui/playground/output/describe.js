@@ -7,7 +7,7 @@
 export function describeOutput(document) {
   const schemas = document?.components?.schemas ?? {};
   const schema = schemas.Output;
-  if (schema === undefined || Object.keys(schema).every((key) => key === 'title')) return 'The output appears here as soon as the model produces it.';
+  if (schema === undefined || Object.keys(schema).every((key) => key === 'title')) return 'A JSON value, shown as soon as the model produces it.';
   if (schema['x-cog-array-display'] === 'concatenate') return 'Text, shown word by word as the model produces it.';
   if (schema['x-cog-array-type'] === 'iterator') return `A list of ${plural(schema.items, schemas)}, each shown as soon as the model produces it.`;
   if (schema.type === 'array') return `A list of ${plural(schema.items, schemas)}.`;
@@ -39,7 +39,7 @@ function singular(schema, schemas) {
     case 'array':
       return `a list of ${plural(target.items, schemas)}`;
     default:
-      return 'JSON';
+      return 'a JSON value';
   }
 }
 

@@ -17,7 +17,7 @@ export function Logs({ run, setup }) {
     ${run !== null && run.logs !== ''
       ? html`<${StreamText} text=${run.logs} generation=${run.generation} label="Logs" class="log" follow=${true} />`
       : html`<p class="muted">${run === null ? 'The logs of the next run appear here.' : 'This run has written no logs.'}</p>`}
-    ${setup?.logs ? html`<details class="setup-logs"><summary>Setup logs${setup.took_s == null ? '' : ` (${setup.took_s.toFixed(1)} s)`}</summary><${StreamText} text=${setup.logs} label="Setup logs" class="log" /></details>` : null}
+    ${setup?.logs ? html`<details class="setup-logs" open=${run === null}><summary>Setup logs${setup.took_s == null ? '' : ` (${setup.took_s.toFixed(1)} s)`}</summary><${StreamText} text=${setup.logs} label="Setup logs" class="log" /></details>` : null}
   </div>`;
 }
 
@@ -32,26 +32,26 @@ export function Metrics({ metrics }) {
 }
 
 /**
- * @param {{run: RunView | null, sent: {path: string, body: unknown} | null}} props `sent` is the request, if this page sent it
+ * @param {{run: RunView | null, path: string | null}} props `path` is where the model's runs are requested
  */
-export function Raw({ run, sent }) {
-  if (run === null && sent === null) return html`<${Empty} icon="code" title="No request yet">Run the model to see its request and answer.</${Empty}>`;
+export function Raw({ run, path }) {
+  if (run === null) return html`<${Empty} icon="code" title="No request yet">Run the model to see its request and answer.</${Empty}>`;
   return html`<div class="stack">
-    ${sent === null ? null : html`<section><h3>Request</h3><${CodeBlock} label="request" text=${`POST ${sent.path}\n\n${shorten(sent.body)}`} /></section>`}
+    ${run.job.input == null || path === null ? null : html`<section><h3>Request</h3><${CodeBlock} label="request" text=${`POST /${path}\n\n${shorten({ input: run.job.input })}`} /></section>`}
     <section><h3>Answer</h3><${Answer} run=${run} /></section>
   </div>`;
 }
 
 /**
- * @param {{run: RunView | null}} props
+ * @param {{run: RunView}} props
  */
 function Answer({ run }) {
-  const path = run === null ? null : publicJobPath(run.job);
+  const path = publicJobPath(run.job);
   // The fragment is not sent. It makes a new request when the status changes.
-  const { data, error, loading } = useRequest(path === null || run === null ? null : `${path}#${run.job.status}`);
+  const { data, error, loading } = useRequest(path === null ? null : `${path}#${run.job.status}`);
   if (error !== null) return html`<${ErrorNote} error=${error} />`;
   if (data !== null) return html`<${CodeBlock} label="answer" text=${shorten(data)} />`;
-  if (run !== null && path === null) return html`<${CodeBlock} label="answer" text=${shorten({ ...run.job, output: run.output ?? null, logs: run.logs })} />`;
+  if (path === null) return html`<${CodeBlock} label="answer" text=${shorten({ ...run.job, output: run.output ?? null, logs: run.logs })} />`;
   return loading ? html`<${Skeleton} />` : null;
 }
 

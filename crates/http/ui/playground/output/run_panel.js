@@ -20,12 +20,11 @@ import { Timeline } from './timeline.js';
  * @param {object} props
  * @param {RunView | null} props.run
  * @param {ModelDetail | null} props.detail
- * @param {{path: string, body: unknown} | null} props.sent
  * @param {(() => void) | null} props.onCancel
  * @param {{id: string, label: string, content: any}[]} [props.extraTabs]
  * @param {boolean} [props.linked] whether the head links to the job's page
  */
-export function RunPanel({ run, detail, sent, onCancel, extraTabs = [], linked = true }) {
+export function RunPanel({ run, detail, onCancel, extraTabs = [], linked = true }) {
   useRun(run);
   const [tab, setTab] = useState('output');
   const tabs = [
@@ -42,7 +41,7 @@ export function RunPanel({ run, detail, sent, onCancel, extraTabs = [], linked =
       ${tab === 'output' ? html`<${OutputTab} run=${run} schema=${schema} />` : null}
       ${tab === 'logs' ? html`<${Logs} run=${run} setup=${detail?.setup ?? null} />` : null}
       ${tab === 'metrics' ? html`<${Metrics} metrics=${run?.job.metrics} />` : null}
-      ${tab === 'raw' ? html`<${Raw} run=${run} sent=${sent} />` : null}
+      ${tab === 'raw' ? html`<${Raw} run=${run} path=${detail?.run.path ?? null} />` : null}
       ${extraTabs.find(({ id }) => id === tab)?.content ?? null}
     </${Tabs}>
     <p class="visually-hidden" role="status">${run === null ? '' : announcement(run)}</p>
@@ -68,7 +67,7 @@ function RunHead({ run, onCancel, linked }) {
   const running = !run.ended && job.status !== undefined;
   return html`<div class="run-head">
     <div class="row">
-      ${job.status === undefined ? null : html`<${Badge} state=${job.status} />`}
+      ${job.status === undefined || !linked ? null : html`<${Badge} state=${job.status} />`}
       ${(job.attempt ?? 1) > 1 || run.restarts > 0 ? html`<span class="tag">attempt ${Math.max(job.attempt ?? 1, run.restarts + 1)}</span>` : null}
       ${linked && job.id !== undefined && job.account !== undefined ? html`<${Link} to=${pageUrl('jobs', job.id)} class="job-link mono" title="Open the page of this job">${job.id}</${Link}>` : null}
       ${running && onCancel !== null ? html`<button type="button" class="button small danger end" onClick=${onCancel}><${Icon} name="stop" />Cancel <kbd>Esc</kbd></button>` : null}

@@ -20,7 +20,8 @@ export function phasesOf(job, now) {
   const between = (/** @type {number} */ from, /** @type {number} */ to) => (Number.isNaN(from) || Number.isNaN(to) ? 0 : Math.max(0, to - from) / 1000);
   const isStarted = !Number.isNaN(started);
   const loaded = job.loaded_s ?? 0;
-  const ran = job.ran_s ?? (isStarted ? between(started, end) : 0);
+  // While the job runs, the document's duration is that of the moment it was written.
+  const ran = job.completed_at != null && job.ran_s != null ? job.ran_s : isStarted ? between(started, end) : job.ran_s ?? 0;
   const waited = job.waited_s ?? Math.max(0, between(created, isStarted ? started : end) - loaded);
   const phases = [
     { id: 'waited', label: 'waited', seconds: waited },
