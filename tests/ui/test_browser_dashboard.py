@@ -45,9 +45,9 @@ def test_webhooks_are_replayed(start_server, run_browser_tests, receiver, variab
 
 
 def test_endpoints_of_a_platform(platform, run_browser_tests):
-    run_browser_tests("platform.test.mjs", url=platform.url)
+    run_browser_tests("platform_overview.test.mjs", url=platform.url)
 
 
 def test_backends_of_a_router(router, upstream, run_browser_tests):
     running = router(model("m", endpoint(upstream.url)))
-    run_browser_tests("router.test.mjs", url=running.url, backend=upstream.url)
+    run_browser_tests("router_overview.test.mjs", url=running.url, backend=upstream.url)

@@ -1,24 +1,3 @@
-<<<<<<< HEAD
-// The overview of a router: its models and their backends.
-
-import assert from 'node:assert/strict';
-
-import { assertAccessible, assertNoSidewaysScroll, browserTest, PHONE, url, variable } from './browser.mjs';
-
-const BACKEND = new URL(variable('BACKEND'));
-
-browserTest('a router shows the backends of its models', { viewport: PHONE }, async (page) => {
-  await page.goto(`${url}/ui/overview`);
-  const panel = page.getByRole('region', { name: 'Routed models' });
-  await panel.getByRole('heading', { name: 'm' }).waitFor();
-  await panel.getByText(BACKEND.host).first().waitFor();
-  await panel.getByText('healthy').first().waitFor();
-  const pages = await page.getByRole('navigation', { name: 'Pages' }).getByRole('link').allTextContents();
-  assert.ok(!pages.includes('Jobs'), 'a router has no jobs');
-  await assertNoSidewaysScroll(page);
-  await assertAccessible(page);
-});
-=======
 // The UI of a router: it keeps no jobs, so a run is the answer of its own request.
 
 import assert from 'node:assert/strict';
@@ -51,4 +30,3 @@ browserTest('a chat model has only its chat view', {}, async (page) => {
   await page.getByRole('button', { name: 'Send' }).waitFor();
   assert.equal(await page.getByRole('button', { name: 'Form', exact: true }).count(), 0);
 });
->>>>>>> b3f0045c29201efc89e60f92cad7464e9b3ae4d0
