@@ -1,7 +1,7 @@
 // The history of the server as the columns that a chart draws.
 //
-// The server sends at most 180 buckets, oldest first. A server that has just started has fewer; the
-// chart still shows the whole quarter of an hour, so that its scale does not change.
+// The server sends at most 180 buckets of the last quarter of an hour, oldest first. A server that has
+// just started has fewer; the time axis then has one of two shorter lengths, so that it seldom changes.
 
 /**
  * The section `history` of the server.
@@ -21,8 +21,9 @@
 
 /** The columns of a chart: the times, then the values of each series. @typedef {(number | null)[][]} Columns */
 
-/** How many seconds the charts show. */
-export const SPAN_S = 900;
+/** The lengths of the time axis, in seconds. The last one is as long as the server's memory. */
+const SPANS_S = [120, 300, 900];
+const LONGEST_S = 900;
 
 /**
  * The times of the buckets, in seconds since 1970: the end of each.
@@ -30,7 +31,7 @@ export const SPAN_S = 900;
  * @returns {number[]}
  */
 export function times(history) {
-  const n = Math.min(history.requests.length, Math.floor(SPAN_S / history.step_s));
+  const n = Math.min(history.requests.length, Math.floor(LONGEST_S / history.step_s));
   return Array.from({ length: n }, (_, i) => history.end - (n - 1 - i) * history.step_s);
 }
 
@@ -55,12 +56,14 @@ export function columns(history, names, unit = 'value') {
 }
 
 /**
- * The range of the time axis.
+ * The range of the time axis: the shortest that has all buckets.
  * @param {History} history
  * @returns {[number, number]}
  */
 export function span(history) {
-  return [history.end - SPAN_S, history.end];
+  const known = history.requests.length * history.step_s;
+  const length = SPANS_S.find((seconds) => seconds >= known) ?? LONGEST_S;
+  return [history.end - length, history.end];
 }
 
 /**

@@ -29,8 +29,12 @@ test('an empty history has empty columns', () => {
   assert.deepEqual(columns(history({}), ['requests', 'errors']), [[], [], []]);
 });
 
-test('the time axis is a quarter of an hour long', () => {
-  assert.deepEqual(span(history({ requests: [1] })), [100, 1000]);
+test('the time axis is a quarter of an hour long, or shorter for a server that has just started', () => {
+  const length = (/** @type {number} */ buckets) => {
+    const [from, to] = span(history({ requests: Array(buckets).fill(0) }));
+    return to - from;
+  };
+  assert.deepEqual([1, 24, 25, 61, 180].map(length), [120, 120, 300, 900, 900]);
 });
 
 test('the value axis has space above the largest value and never collapses', () => {

@@ -51,11 +51,10 @@ export function JobsPage({ route }) {
 
 /** How many jobs wait and run now, in all models that the user sees. */
 function LiveCounts() {
-  const { queues, endpoints } = useSections('queues', 'endpoints');
-  const list = [...(queues ?? []), ...(endpoints ?? [])];
-  if (list.length === 0) return null;
-  const sum = (/** @type {'waiting' | 'running'} */ name) => number(list.reduce((total, queue) => total + queue[name], 0));
-  return html`<span class="muted number" data-test="live-counts">${sum('waiting')} waiting, ${sum('running')} running</span>`;
+  const { queues } = useSections('queues');
+  if (!queues?.length) return null;
+  const sum = (/** @type {'waiting' | 'running'} */ name) => number(queues.reduce((total, queue) => total + queue[name], 0));
+  return html`<span class="muted number">${sum('waiting')} waiting, ${sum('running')} running</span>`;
 }
 
 /**
@@ -63,8 +62,8 @@ function LiveCounts() {
  * @param {{filters: import('./filters.js').Filters, isAdmin: boolean, onChange: (filters: import('./filters.js').Filters) => void}} props
  */
 function Filters({ filters, isAdmin, onChange }) {
-  const { models, queues, endpoints } = useSections('models', 'queues', 'endpoints');
-  const names = [...new Set([...(models ?? []), ...(endpoints ?? [])].map((model) => model.name))].toSorted();
+  const { queues } = useSections('queues');
+  const names = (queues ?? []).map((/** @type {any} */ queue) => queue.model).toSorted();
   const accounts = [...new Set((queues ?? []).flatMap((/** @type {any} */ queue) => queue.accounts.map((/** @type {any} */ share) => share.account ?? '~')))].toSorted();
   return html`<${FilterBar} filters=${filters} models=${names} accounts=${isAdmin ? accounts : null} onChange=${onChange} />`;
 }

@@ -87,7 +87,7 @@ function chartOptions(place, legend, lines, format, view, onPointer) {
       y: { range: () => [0, view.current.top] },
     },
     axes: [
-      { ...axis, grid: { show: false }, space: 64, size: 28, values: (_, splits) => splits.map(clock) },
+      { ...axis, grid: { show: false }, space: 64, size: 28, values: (_, splits, _axis, _space, step) => splits.map((at) => clock(at, step)) },
       { ...axis, grid, space: 28, size: 64, gap: 8, values: (_, splits) => splits.map((value) => format(value)) },
     ],
     series: [
@@ -132,8 +132,13 @@ function translucent(colour) {
   return colour.replace(/^rgb\((.*)\)$/, 'rgba($1, 0.12)');
 }
 
-/** @param {number} seconds since 1970 */
-function clock(seconds) {
+/**
+ * The label of a time, with seconds if labels are less than a minute apart.
+ * @param {number} seconds since 1970
+ * @param {number} step seconds between two labels
+ */
+function clock(seconds, step) {
   const date = new Date(seconds * 1000);
-  return `${String(date.getHours()).padStart(2, '0')}:${String(date.getMinutes()).padStart(2, '0')}`;
+  const parts = [date.getHours(), date.getMinutes(), ...(step < 60 ? [date.getSeconds()] : [])];
+  return parts.map((part) => String(part).padStart(2, '0')).join(':');
 }

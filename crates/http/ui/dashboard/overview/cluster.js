@@ -7,7 +7,7 @@ import { Empty } from '../../components/notes.js';
 import { DataTable } from '../data_table.js';
 import { Panel, useLongList } from '../panel.js';
 
-/** @typedef {{id: string, models: string[], slots: number, running: number, last_seen_s: number}} Director */
+/** @typedef {{id: string, models: string[], slots: number, running: number, last_seen_s: number, draining?: boolean}} Director */
 /** @typedef {{id: string, last_seen_s: number}} Replica */
 
 /** A process that was silent for this long is probably lost. Heartbeats come every few seconds. */
@@ -19,7 +19,7 @@ const LATE_S = 15;
 export function Directors({ directors }) {
   const { shown, search, more } = useLongList(directors, (director) => `${director.id} ${director.models.join(' ')}`, 'Search directors');
   const columns = [
-    { id: 'id', label: 'Director', class: 'cell-title', cell: (/** @type {Director} */ director) => html`<code class="break">${director.id}</code>` },
+    { id: 'id', label: 'Director', class: 'cell-title', cell: (/** @type {Director} */ director) => html`<span class="row"><code class="break">${director.id}</code>${director.draining ? html`<span class="tag">draining</span>` : null}</span>` },
     { id: 'models', label: 'Models', class: 'cell-wide', cell: (/** @type {Director} */ director) => html`<span class="break">${director.models.join(', ') || '–'}</span>` },
     { id: 'slots', label: 'Slots in use', number: true, cell: (/** @type {Director} */ director) => `${number(director.running)} of ${number(director.slots)}` },
     { id: 'seen', label: 'Last seen', number: true, cell: (/** @type {Director} */ director) => html`<${LastSeen} seconds=${director.last_seen_s} />` },

@@ -12,6 +12,9 @@ import { Panel, useLongList } from '../panel.js';
 /** @typedef {{id: string, state: string, jobs: number, last_seen_s: number}} Worker */
 /** @typedef {{name: string, waiting: number, running: number, workers: Worker[]}} Endpoint */
 
+/** The tones of states that only workers have. @type {Record<string, string>} */
+const TONES = { initializing: 'busy', gone: 'idle' };
+
 /**
  * @param {{endpoints: Endpoint[]}} props
  */
@@ -31,7 +34,7 @@ export function Endpoints({ endpoints }) {
 function EndpointCard({ endpoint }) {
   const columns = [
     { id: 'id', label: 'Worker', class: 'cell-title', cell: (/** @type {Worker} */ worker) => html`<code class="break">${worker.id}</code>` },
-    { id: 'state', label: 'State', cell: (/** @type {Worker} */ worker) => html`<${Badge} state=${worker.state} />` },
+    { id: 'state', label: 'State', cell: (/** @type {Worker} */ worker) => html`<${Badge} state=${worker.state} tone=${TONES[worker.state]} />` },
     { id: 'jobs', label: 'Jobs', number: true, cell: (/** @type {Worker} */ worker) => number(worker.jobs) },
     { id: 'seen', label: 'Last seen', number: true, cell: (/** @type {Worker} */ worker) => `${duration(worker.last_seen_s)} ago` },
   ];

@@ -35,7 +35,7 @@ export function Models({ models, processes }) {
   return html`<${Panel} id="models" title="Models" note=${note} end=${search}>
     ${models.length === 0
       ? html`<div class="card"><${Empty} title="This server has no models"><p>Start it with a folder that has a model:</p><${CodeBlock} label="the command" text="tidegate serve examples/hello" /></${Empty}></div>`
-      : html`<${DataTable} label="Models" columns=${columns} rows=${shown} keyOf=${(/** @type {Model} */ model) => `${model.kind} ${model.name}`}
+      : html`<${DataTable} label="Models" columns=${columns} rows=${shown} keyOf=${(/** @type {Model} */ model) => model.name}
           detailOf=${(/** @type {Model} */ model) => isOpen(model.name) && html`<${ModelDetail} model=${model} processes=${processes && childrenOf(model)} />`} />`}
     ${more}
   </${Panel}>`;
@@ -45,8 +45,7 @@ export function Models({ models, processes }) {
  * @param {{model: Model}} props
  */
 function ModelName({ model }) {
-  const to = model.kind === 'endpoint' ? pageUrl('endpoints', model.name) : pageUrl('models', model.name);
-  return html`<span class="two-lines"><${Link} to=${to} class="break">${model.name}</${Link}>${model.version ? html`<code class="muted" title=${model.version}>${shortVersion(model.version)}</code>` : null}</span>`;
+  return html`<span class="two-lines"><${Link} to=${pageUrl('models', model.name)} class="break">${model.name}</${Link}>${model.version ? html`<code class="muted" title=${model.version}>${shortVersion(model.version)}</code>` : null}</span>`;
 }
 
 /**
@@ -63,7 +62,7 @@ function Health({ state }) {
  */
 function ModelDetail({ model, processes }) {
   const path = model.name.split('/').map(encodeURIComponent).join('/');
-  const { data, error, loading, reload } = useRequest(`ui/api/${model.kind === 'endpoint' ? 'endpoints' : 'models'}/${path}`);
+  const { data, error, loading, reload } = useRequest(`ui/api/models/${path}`);
   return html`<div class="detail">
     ${processes === undefined ? null : html`<${Processes} model=${model.name} processes=${processes} />`}
     ${loading ? html`<${Skeleton} lines=${2} />` : null}

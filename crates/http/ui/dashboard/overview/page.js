@@ -26,12 +26,15 @@ export function OverviewPage() {
     </div>`;
 }
 
-/** The panels of the sections that this server has. */
+/** The panels of the sections that this server has. Endpoints have a panel of their own, beside the models. */
 function LivePanels() {
+  const { command } = useSession().server;
   const { models, children, queues, endpoints, directors, replicas, router } = useSections('models', 'children', 'queues', 'endpoints', 'directors', 'replicas', 'router');
+  const others = models?.filter((model) => model.kind === 'model');
+  const isPlatform = command === 'platform';
   return html`
-    ${models ? html`<${Models} models=${models} processes=${children} />` : null}
-    ${endpoints ? html`<${Endpoints} endpoints=${endpoints} />` : null}
+    ${others && !router && (others.length > 0 || !isPlatform) ? html`<${Models} models=${others} processes=${children} />` : null}
+    ${endpoints && (endpoints.length > 0 || isPlatform) ? html`<${Endpoints} endpoints=${endpoints} />` : null}
     ${queues ? html`<${Queues} queues=${queues} />` : null}
     ${directors ? html`<${Directors} directors=${directors} />` : null}
     ${replicas ? html`<${Replicas} replicas=${replicas} />` : null}

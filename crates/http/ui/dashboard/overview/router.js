@@ -11,6 +11,9 @@ import { Panel, useLongList } from '../panel.js';
 /** @typedef {{url: string, kind: string, health: string, permits: number, used: number, latency_ms: number | null, draining: boolean}} Upstream */
 /** @typedef {{name: string, waiting: number, endpoints: Upstream[]}} RoutedModel */
 
+/** The tones of states that only a router's endpoints have. @type {Record<string, string>} */
+const TONES = { 'backing-off': 'warn', open: 'bad', 'half-open': 'warn', draining: 'idle' };
+
 /**
  * @param {{models: RoutedModel[]}} props
  */
@@ -31,7 +34,7 @@ function RoutedModelCard({ model }) {
   const columns = [
     { id: 'url', label: 'Endpoint', class: 'cell-title', cell: (/** @type {Upstream} */ endpoint) => html`<code class="break">${endpoint.url}</code>` },
     { id: 'kind', label: 'Kind', cell: (/** @type {Upstream} */ endpoint) => endpoint.kind },
-    { id: 'health', label: 'Health', cell: (/** @type {Upstream} */ endpoint) => html`<span class="row"><${Badge} state=${endpoint.health} />${endpoint.draining ? html`<span class="tag">draining</span>` : null}</span>` },
+    { id: 'health', label: 'Health', cell: (/** @type {Upstream} */ endpoint) => html`<span class="row"><${Badge} state=${endpoint.health} tone=${TONES[endpoint.health]} />${endpoint.draining && endpoint.health !== 'draining' ? html`<span class="tag">draining</span>` : null}</span>` },
     { id: 'used', label: 'Permits in use', number: true, cell: (/** @type {Upstream} */ endpoint) => `${number(endpoint.used)} of ${number(endpoint.permits)}` },
     { id: 'latency', label: 'Latency', number: true, cell: (/** @type {Upstream} */ endpoint) => latency(endpoint.latency_ms == null ? null : endpoint.latency_ms / 1000) },
   ];
