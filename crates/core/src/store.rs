@@ -98,6 +98,8 @@ pub struct JobFilter {
     pub deployment: Option<String>,
     /// The status is one of these; an empty list matches every status.
     pub statuses: Vec<Status>,
+    /// Created at this time or earlier.
+    pub created_until: Option<Timestamp>,
     /// The maximum number of jobs.
     pub limit: usize,
 }
@@ -122,6 +124,15 @@ impl JobFilter {
                 named.is_some_and(|named| named.deployment == *deployment)
             })
             && (self.statuses.is_empty() || self.statuses.contains(&job.status))
+            && self
+                .created_until
+                .is_none_or(|until| job.created_at <= until)
+    }
+
+    /// Whether the filter matches open jobs only.
+    pub fn is_open_only(&self) -> bool {
+        let mut statuses = self.statuses.iter();
+        !self.statuses.is_empty() && !statuses.any(|status| status.is_terminal())
     }
 }
 

@@ -17,8 +17,10 @@ mod token;
 mod worker;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Arg, CommandFactory, Parser, Subcommand, ValueEnum};
+use tidegate_http::ui::Setting;
 
 pub(crate) use api::ApiArgs;
 pub(crate) use dead_letters::{
@@ -102,6 +104,9 @@ pub(crate) struct Cli {
         hide_env_values = true
     )]
     pub(crate) config: Option<PathBuf>,
+    /// The effective settings of the command, for operators.
+    #[arg(skip)]
+    pub(crate) settings: Arc<[Setting]>,
 }
 
 impl Cli {

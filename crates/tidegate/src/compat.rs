@@ -57,13 +57,19 @@ const OTHER_NAMES: [(&str, &[&str]); 6] = [
 
 /// Whether another environment variable of a flag is set.
 pub(crate) fn is_set(flag: &str) -> bool {
-    let names = OTHER_NAMES
+    other_variable(flag).is_some()
+}
+
+/// The other environment variable of a flag that is set, and its value.
+pub(crate) fn other_variable(flag: &str) -> Option<(&'static str, String)> {
+    let mut names = OTHER_NAMES
         .iter()
         .filter(|(ours, _)| *ours == flag)
         .flat_map(|(_, names)| *names);
-    names
-        .into_iter()
-        .any(|name| secrets::variable(name).is_some_and(|value| !value.is_empty()))
+    names.find_map(|name| {
+        let value = secrets::variable(name).filter(|value| !value.is_empty())?;
+        Some((*name, value))
+    })
 }
 
 const DEFAULT_THROTTLE: Duration = Duration::from_millis(500);

@@ -12,10 +12,12 @@ use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgMatches, Command};
+use tidegate_http::ui::Setting;
 use toml::{Spanned, Value};
 
 use crate::cli::Cli;
 use crate::compat;
+use crate::settings::{self, FileOrigin};
 use crate::usage_error::UsageError;
 
 /// The keys of the file of `tidegate router --config` that are settings of the command. All others describe
@@ -42,18 +44,31 @@ pub(crate) const ROUTER_SETTINGS: &[&str] = &[
     "keep_for",
 ];
 
+/// The parsed command line and settings file.
+pub(crate) struct ParsedConfig {
+    pub(crate) matches: ArgMatches,
+    /// The settings of the command, for operators.
+    pub(crate) settings: Vec<Setting>,
+}
+
 /// Parses the command line, and the file that it names.
-pub(crate) fn read(arguments: &[OsString]) -> anyhow::Result<ArgMatches> {
-    let mut matches = Cli::parser().try_get_matches_from(arguments)?;
-    if let Some(path) = matches.get_one::<PathBuf>("config") {
-        let file = match matches.subcommand_name() {
-            Some("router") => ConfigFile::read_settings(path, ROUTER_SETTINGS)?,
-            _ => ConfigFile::read(path)?,
-        };
-        let command = file.as_defaults(Cli::parser(), &command_path(&matches));
-        matches = command.try_get_matches_from(arguments)?;
-    }
-    Ok(matches)
+pub(crate) fn read(arguments: &[OsString]) -> anyhow::Result<ParsedConfig> {
+    let matches = Cli::parser().try_get_matches_from(arguments)?;
+    let Some(path) = matches.get_one::<PathBuf>("config") else {
+        let settings = settings::effective(&matches, None);
+        return Ok(ParsedConfig { matches, settings });
+    };
+    let file = match matches.subcommand_name() {
+        Some("router") => ConfigFile::read_settings(path, ROUTER_SETTINGS)?,
+        _ => ConfigFile::read(path)?,
+    };
+    let command = file.as_defaults(Cli::parser(), &command_path(&matches));
+    let with_file = command.try_get_matches_from(arguments)?;
+    let settings = settings::effective(&with_file, Some(&file.origin(path)));
+    Ok(ParsedConfig {
+        matches: with_file,
+        settings,
+    })
 }
 
 /// The command of the command line and its subcommand.
@@ -76,6 +91,8 @@ struct ConfigEntry {
     flag: String,
     /// The values as on the command line.
     values: Vec<String>,
+    /// The line of the file.
+    line: usize,
 }
 
 impl ConfigFile {
@@ -100,7 +117,7 @@ impl ConfigFile {
             return Ok(Self(Vec::new()));
         };
         entries.retain(|key, _| settings.contains(&key.get_ref().as_str()));
-        Self::from_entries(entries).map_err(|error| error.into_usage_error(path, &text))
+        Self::from_entries(entries, &text).map_err(|error| error.into_usage_error(path, &text))
     }
 
     fn parse(text: &str) -> Result<Self, ConfigError> {
@@ -109,16 +126,28 @@ impl ConfigFile {
             problem: error.message().to_owned(),
             hint: "write lines like `queue = 5` or `keep_for = \"1h\"`".to_owned(),
         })?;
-        Self::from_entries(entries)
+        Self::from_entries(entries, text)
     }
 
-    fn from_entries(entries: ConfigEntries) -> Result<Self, ConfigError> {
+    fn from_entries(entries: ConfigEntries, text: &str) -> Result<Self, ConfigError> {
         let known = Cli::parser();
         entries
             .into_iter()
-            .map(|(key, value)| parse_entry(&known, key, value))
+            .map(|(key, value)| {
+                let line = line_of(text, key.span().start);
+                parse_entry(&known, key, value, line)
+            })
             .collect::<Result<_, _>>()
             .map(Self)
+    }
+
+    /// Which settings the file has, and where.
+    fn origin<'a>(&'a self, path: &'a Path) -> FileOrigin<'a> {
+        let lines = self.0.iter().map(|entry| (&*entry.flag, entry.line));
+        FileOrigin {
+            path,
+            lines: lines.collect(),
+        }
     }
 
     /// The command with these values as the defaults of its flags, and of the flags of the subcommands
@@ -144,6 +173,7 @@ fn parse_entry(
     known: &Command,
     key: Spanned<String>,
     value: Spanned<Value>,
+    line: usize,
 ) -> Result<ConfigEntry, ConfigError> {
     let name = key.get_ref();
     let unknown = |hint: String| ConfigError {
@@ -182,7 +212,7 @@ fn parse_entry(
         .iter()
         .try_for_each(|value| check(known, value))
         .map_err(invalid)?;
-    Ok(ConfigEntry { flag, values })
+    Ok(ConfigEntry { flag, values, line })
 }
 
 /// A flag of a command. Only flags with an environment variable have a key.
@@ -248,6 +278,12 @@ fn hint(flag: &Arg) -> String {
     format!("`--{}`: {about}", flag.get_long().unwrap_or_default())
 }
 
+/// The line of a position, from one.
+fn line_of(text: &str, position: usize) -> usize {
+    let before = text.bytes().take(position);
+    1 + before.filter(|byte| *byte == b'\n').count()
+}
+
 /// A mistake in a file.
 #[derive(Debug)]
 struct ConfigError {
@@ -258,11 +294,7 @@ struct ConfigError {
 
 impl ConfigError {
     fn into_usage_error(self, path: &Path, text: &str) -> UsageError {
-        let line = 1 + text
-            .bytes()
-            .take(self.span.start)
-            .filter(|byte| *byte == b'\n')
-            .count();
+        let line = line_of(text, self.span.start);
         UsageError::new(format!("{}:{line}: {}", path.display(), self.problem)).hint(self.hint)
     }
 }

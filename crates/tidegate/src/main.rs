@@ -49,6 +49,7 @@ mod runpod_env;
 mod runpod_log_format;
 mod secrets;
 mod server_connection;
+mod settings;
 mod shutdown;
 mod source_version;
 mod startup;

@@ -9,15 +9,16 @@ use clap::{ArgMatches, FromArgMatches};
 use tidegate_http::access::AllowedHost;
 
 use crate::cli::{Cli, Command, ServeArgs, WebhookArgs, WorkerArgs};
-use crate::config;
+use crate::config::{self, ParsedConfig};
 use crate::model_source::is_handler_folder;
 use crate::runpod_env::RealtimeEnv;
 use crate::usage_error::UsageError;
 
 /// Parses the command line.
 pub(crate) fn parse_command_line(arguments: &[OsString]) -> anyhow::Result<Cli> {
-    let matches = config::read(arguments)?;
-    let cli = Cli::from_arg_matches(&matches)?;
+    let ParsedConfig { matches, settings } = config::read(arguments)?;
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    cli.settings = settings.into();
     match RealtimeEnv::read()? {
         Some(realtime) => Ok(apply(cli, &matches, realtime)?),
         None => Ok(cli),
@@ -213,7 +214,7 @@ mod tests {
             file.path().into(),
         ]
         .into();
-        let matches = config::read(&words).unwrap();
+        let ParsedConfig { matches, .. } = config::read(&words).unwrap();
         let cli = apply(Cli::from_arg_matches(&matches).unwrap(), &matches, REALTIME).unwrap();
         let Command::Serve(args) = cli.command else {
             panic!("not served")

@@ -21,7 +21,7 @@ use tidegate_http::admin::{self, JobServices};
 use tidegate_http::edge::{EdgeConfig, EdgeListeners};
 use tidegate_http::metrics::{self, MetricSources};
 use tidegate_http::replicate::CrossApiRenderer;
-use tidegate_http::ui::{self, EndpointSource, ServerCommand, UiData, UiSources};
+use tidegate_http::ui::{self, EndpointSource, ServerCommand, Setting, UiData, UiSources};
 use tidegate_net::Url;
 use tidegate_queue::upkeep::{self, UpkeepConfig};
 use tidegate_service::{ClusterMonitor, DirectorSightings, ModelRegistry, Resumed, WebhookSecrets};
@@ -154,6 +154,7 @@ impl ListeningServer {
             router: None,
             cluster: metrics.cluster.clone(),
             directors: ui.directors,
+            settings: ui.settings,
         };
         let ui_data = UiData::new(ui_sources);
         let sources = MetricSources {
@@ -207,6 +208,7 @@ pub(crate) struct UiParts {
     pub(crate) endpoints: EndpointSource,
     /// Renders the files in outputs.
     pub(crate) files: Option<CrossApiRenderer>,
+    pub(crate) settings: Arc<[Setting]>,
     /// The directors of a cluster.
     pub(crate) directors: Option<Arc<DirectorSightings>>,
     /// Where output files are downloaded from, if not from the address of the page.

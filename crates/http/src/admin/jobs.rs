@@ -1,6 +1,5 @@
 //! Lists, shows, follows and cancels jobs of all accounts.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,11 +7,10 @@ use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use jiff::Timestamp;
 use tidegate_core::counters::MetricLabel;
-use tidegate_core::record::JobSummary;
-use tidegate_core::store::JobFilter;
 use tidegate_core::{Account, JobId};
 use tidegate_service::{Job, JobService, ReadPosition};
 
+use super::job_page::{JobPage, find_page};
 use super::query::{AdminQuery, account};
 use super::reply::ApiError;
 use super::{JobServices, reply, scope, wire};
@@ -21,8 +19,8 @@ use crate::access::Identity;
 /// How long a cancel that came too late waits for the status with which the job ended.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// `GET /admin/jobs?status=&model=&account=&id=&id_prefix=&limit=`: open jobs, then ended ones;
-/// both newest first.
+/// `GET /admin/jobs?status=&model=&account=&id=&id_prefix=&limit=&before=`: open jobs, then ended
+/// ones; both newest first.
 pub(super) async fn list(
     State(job_services): State<JobServices>,
     client: Identity,
@@ -30,53 +28,23 @@ pub(super) async fn list(
 ) -> Result<Response, ApiError> {
     let (params, scope) = (AdminQuery::parse(query.as_deref()), scope(&client));
     let filter = params.job_filter(scope.clone())?;
-    let found = if params.is_outside(scope.as_ref()) {
-        Vec::new()
-    } else {
-        find(&job_services(), &filter).await?
+    let after = params.before()?;
+    let service = job_services().into_iter().next();
+    let page = match service.filter(|_| !params.is_outside(scope.as_ref())) {
+        // Each service finds the jobs of all models.
+        Some(jobs) => find_page(&jobs, &filter, after.as_ref()).await?,
+        None => JobPage {
+            jobs: Vec::new(),
+            next: None,
+        },
     };
     let now = Timestamp::now();
-    let jobs = found
-        .iter()
-        .map(|summary| wire::Job::of(summary, now))
-        .collect();
+    let jobs = page.jobs.iter();
     Ok(reply::ok(&wire::Jobs {
-        jobs,
+        jobs: jobs.map(|summary| wire::Job::of(summary, now)).collect(),
+        next: page.next.map(|cursor| cursor.to_string()),
         scope: if scope.is_some() { "account" } else { "all" },
     }))
-}
-
-async fn find(
-    job_services: &[JobService],
-    filter: &JobFilter,
-) -> Result<Vec<JobSummary>, ApiError> {
-    // Each service finds the jobs of all models.
-    let Some(jobs) = job_services.first() else {
-        return Ok(Vec::new());
-    };
-    // All jobs in memory, also those that do not match: their records in the store may be outdated.
-    let in_memory = jobs.list_in_memory(&JobFilter::default()).into_iter();
-    let mut known: HashMap<(Account, JobId), JobSummary> =
-        in_memory.map(|summary| (key(&summary), summary)).collect();
-    for summary in jobs.list_recorded(filter).await? {
-        known.entry(key(&summary)).or_insert(summary);
-    }
-    let mut found: Vec<JobSummary> = known
-        .into_values()
-        .filter(|summary| filter.matches(summary))
-        .collect();
-    found.sort_by_key(|summary| {
-        (
-            summary.status.is_terminal(),
-            std::cmp::Reverse(summary.created_at),
-        )
-    });
-    found.truncate(filter.limit);
-    Ok(found)
-}
-
-fn key(summary: &JobSummary) -> (Account, JobId) {
-    (summary.account.clone(), summary.id.clone())
 }
 
 /// `GET /admin/jobs/{account}/{id}`

@@ -6,6 +6,7 @@
 //! clients share one account.
 
 mod deliveries;
+mod job_page;
 mod jobs;
 mod models;
 mod query;

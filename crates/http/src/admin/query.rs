@@ -7,6 +7,7 @@ use tidegate_core::store::JobFilter;
 use tidegate_core::{Account, JobId, Status};
 use url::form_urlencoded;
 
+use super::job_page::PageCursor;
 use super::reply::ApiError;
 
 /// How many jobs are listed by default, and at most.
@@ -56,8 +57,19 @@ impl AdminQuery {
             deployment: None,
             model: self.value("model").map(str::to_owned),
             statuses: self.statuses()?,
+            created_until: None,
             limit: self.limit()?,
         })
+    }
+
+    /// The job after which the page begins.
+    pub(super) fn before(&self) -> Result<Option<PageCursor>, ApiError> {
+        let Some(text) = self.value("before") else {
+            return Ok(None);
+        };
+        let cursor = PageCursor::parse(text);
+        let cursor = cursor.ok_or_else(|| invalid("before", text, "use the `next` of a response"));
+        cursor.map(Some)
     }
 
     /// Whether the query asks for another account than the one that the client may see.

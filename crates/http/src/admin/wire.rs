@@ -170,6 +170,8 @@ impl Child {
 #[derive(Debug, Serialize)]
 pub(super) struct Jobs<'a> {
     pub(super) jobs: Vec<Job<'a>>,
+    /// The value of `before` for the next page; `null` on the last one.
+    pub(super) next: Option<String>,
     pub(super) scope: &'static str,
 }
 

@@ -58,7 +58,7 @@ use crate::cog::BuildInfo;
 use crate::edge::EdgeService;
 use crate::metrics::{MetricSources, RouterMetricSource};
 use crate::request_metrics::RequestMetrics;
-use crate::ui::{ServerCommand, UiData, UiSources};
+use crate::ui::{ServerCommand, Setting, UiData, UiSources};
 
 /// What a gateway is made of.
 pub struct GatewayParts {
@@ -76,6 +76,8 @@ pub struct GatewayParts {
     pub started_at: Timestamp,
     /// Where queued requests are stored; `None` if the router has no store.
     pub batches: Option<BatchPorts>,
+    /// The settings of the command, for operators.
+    pub settings: Arc<[Setting]>,
 }
 
 /// The HTTP service of the router. Clones share their state.
@@ -161,6 +163,7 @@ impl Gateway {
             router: Some(router),
             cluster: None,
             directors: None,
+            settings: parts.settings,
         };
         let ui = UiData::new(ui);
         let routes = admin::routes(Arc::clone(&state), metrics, &ui);

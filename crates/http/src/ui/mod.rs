@@ -4,6 +4,7 @@
 //! models with the public APIs and uses the admin API for lists of jobs, so only what these do not have is
 //! here: [`docs/reference/ui.md`](../../../../docs/reference/ui.md).
 
+mod api_docs;
 mod assets;
 mod changes;
 mod history;
@@ -15,12 +16,14 @@ mod pages;
 mod publisher;
 mod sections;
 mod session;
+mod settings;
 mod wire;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
 use axum::http::HeaderMap;
+use axum::middleware::from_fn;
 use axum::routing::{any, get};
 use jiff::Timestamp;
 use tidegate_service::{
@@ -30,9 +33,10 @@ use tokio::time::MissedTickBehavior;
 use url::Url;
 
 pub(crate) use pages::{docs_redirect, index_response, redirect};
+pub use settings::Setting;
 pub use wire::ServerCommand;
 
-use crate::access::{Identity, Role};
+use crate::access::{Identity, Role, require_operator};
 use crate::admin::{JobServices, no_such_method, no_such_path};
 use crate::cog::BuildInfo;
 use crate::metrics::RouterMetricSource;
@@ -68,6 +72,8 @@ pub struct UiSources {
     pub cluster: Option<Arc<ClusterMonitor>>,
     /// The directors of that cluster.
     pub directors: Option<Arc<DirectorSightings>>,
+    /// The settings of the command.
+    pub settings: Arc<[Setting]>,
 }
 
 /// Lists the endpoints of Runpod's platform API.
@@ -184,6 +190,11 @@ fn api_routes(state: Arc<UiState>) -> Router {
         )
         .route("/ui/api/snapshot", get(changes::snapshot))
         .route("/ui/api/changes", get(changes::changes))
+        .route(
+            "/ui/api/config",
+            get(settings::show).route_layer(from_fn(require_operator)),
+        )
+        .route("/ui/api/docs", get(api_docs::show))
         .route("/ui/api", any(no_such_path))
         .route("/ui/api/", any(no_such_path))
         .route("/ui/api/{*path}", any(no_such_path))

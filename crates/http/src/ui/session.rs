@@ -52,9 +52,13 @@ impl UiState {
 
     /// Whether there is an endpoint, or a handler with Runpod's local API.
     fn has_runpod_api(&self) -> bool {
-        let models = self.sources.models.iter().flat_map(|models| models.all());
-        let mut handlers = models.filter(|model| model.current().is_handler);
-        handlers.next().is_some() || !(self.sources.endpoints)().is_empty()
+        self.has_handler() || !(self.sources.endpoints)().is_empty()
+    }
+
+    /// Whether a model is a Runpod handler.
+    pub(super) fn has_handler(&self) -> bool {
+        let mut models = self.sources.models.iter().flat_map(|models| models.all());
+        models.any(|model| model.current().is_handler)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Lists and their pages.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate_core::record::{JobRecord, JobSpec};
@@ -336,6 +337,7 @@ pub async fn summaries_of_recent_jobs_of_all_accounts(store: Arc<dyn Store>) {
             .unwrap(),
         all[..1]
     );
+    let before = all[1].created_at - Duration::from_micros(1);
     for (filter, expected) in [
         (
             JobFilter {
@@ -395,6 +397,28 @@ pub async fn summaries_of_recent_jobs_of_all_accounts(store: Arc<dyn Store>) {
                 ..JobFilter::default()
             },
             &all[1..],
+        ),
+        (
+            JobFilter {
+                created_until: Some(all[1].created_at),
+                ..JobFilter::default()
+            },
+            &all[1..2],
+        ),
+        (
+            JobFilter {
+                created_until: Some(before),
+                ..JobFilter::default()
+            },
+            &all[..0],
+        ),
+        (
+            JobFilter {
+                statuses: vec![Status::Processing],
+                created_until: Some(all[0].created_at),
+                ..JobFilter::default()
+            },
+            &all[2..],
         ),
     ] {
         assert_eq!(

@@ -12,14 +12,17 @@ use super::text::escape;
 use crate::columns;
 
 /// NULL matches everything. An escaped character counts as two, so twice the length of the error is read.
-const RECENT: &str = "SELECT id, account, kind, model, version, deployment, api, status, created_at, started_at, completed_at,
+const FILTERED: &str = "SELECT id, account, kind, model, version, deployment, api, status, created_at, started_at, completed_at,
        CASE status WHEN 'failed' THEN (SELECT left(error, $7) FROM tidegate.ends e WHERE e.number = j.number) END
      FROM tidegate.jobs j
      WHERE ($1::text IS NULL OR account = $1) AND ($2::text IS NULL OR id = $2)
        AND ($6::text IS NULL OR starts_with(id, $6)) AND ($3::text IS NULL OR model = $3)
        AND ($8::text IS NULL OR deployment = $8 OR starts_with(deployment, $8 || '#'))
        AND (cardinality($4) = 0 OR status = ANY ($4))
-     ORDER BY number DESC LIMIT $5";
+       AND ($9::bigint IS NULL OR created_at <= $9)";
+/// Lets the index of open jobs be used: they may be few among many.
+const OPEN: &str = " AND completed_at IS NULL";
+const NEWEST_FIRST: &str = " ORDER BY number DESC LIMIT $5";
 
 pub(super) async fn recent(
     client: &Client,
@@ -31,9 +34,10 @@ pub(super) async fn recent(
         .map(|status| columns::status_text(*status))
         .collect();
     let max_error = i32::try_from(2 * JobSummary::MAX_ERROR).unwrap_or(i32::MAX);
+    let open = if filter.is_open_only() { OPEN } else { "" };
     let found = rows(
         client,
-        RECENT,
+        &[FILTERED, open, NEWEST_FIRST].concat(),
         &[
             text(&filter.account.as_ref().map(columns::account_text)),
             text(&filter.id.as_ref().map(JobId::as_str)),
@@ -43,6 +47,7 @@ pub(super) async fn recent(
             text(&filter.id_prefix.as_deref().map(escape)),
             integer(&max_error),
             text(&filter.deployment.as_deref().map(escape)),
+            bigint(&filter.created_until.map(columns::micros)),
         ],
     )
     .await?;

@@ -10,14 +10,17 @@ use super::jobs;
 use crate::columns;
 
 /// NULL matches everything. The statuses are separated and surrounded by commas.
-const RECENT: &str = "SELECT id, account, kind, model, version, deployment, face, status, created_at, started_at, completed_at,
+const FILTERED: &str = "SELECT id, account, kind, model, version, deployment, face, status, created_at, started_at, completed_at,
        CASE status WHEN 'failed' THEN (SELECT substr(error, 1, ?7) FROM endings WHERE endings.number = jobs.number) END
      FROM jobs
      WHERE (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR id = ?2)
        AND (?6 IS NULL OR substr(id, 1, length(?6)) = ?6) AND (?3 IS NULL OR model = ?3)
        AND (?8 IS NULL OR deployment = ?8 OR substr(deployment, 1, length(?8) + 1) = ?8 || '#')
        AND (?4 = ',' OR instr(?4, ',' || status || ',') > 0)
-     ORDER BY number DESC LIMIT ?5";
+       AND (?9 IS NULL OR created_at <= ?9)";
+/// Lets the index of open jobs be used: they may be few among many.
+const OPEN: &str = " AND completed_at IS NULL";
+const NEWEST_FIRST: &str = " ORDER BY number DESC LIMIT ?5";
 
 pub(super) fn recent(conn: &Connection, filter: &JobFilter) -> Result<Vec<JobSummary>, DbError> {
     let statuses = filter.statuses.iter().fold(",".to_owned(), |all, status| {
@@ -25,7 +28,8 @@ pub(super) fn recent(conn: &Connection, filter: &JobFilter) -> Result<Vec<JobSum
     });
     let account = filter.account.as_ref().map(columns::account_text);
     let id = filter.id.as_ref().map(JobId::as_str);
-    let mut statement = conn.prepare_cached(RECENT)?;
+    let open = if filter.is_open_only() { OPEN } else { "" };
+    let mut statement = conn.prepare_cached(&[FILTERED, open, NEWEST_FIRST].concat())?;
     let mut found = statement.query(params![
         account,
         id,
@@ -35,6 +39,7 @@ pub(super) fn recent(conn: &Connection, filter: &JobFilter) -> Result<Vec<JobSum
         filter.id_prefix,
         jobs::count(JobSummary::MAX_ERROR),
         filter.deployment,
+        filter.created_until.map(columns::micros),
     ])?;
     let mut summaries = Vec::new();
     while let Some(row) = found.next()? {

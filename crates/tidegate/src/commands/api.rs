@@ -12,7 +12,7 @@ use tidegate_core::store::{Documents, Store};
 use tidegate_http::RateLimits;
 use tidegate_http::access::AllowedHost;
 use tidegate_http::replicate::{self, CrossApiRenderer, PredictionRenderer, RenderAborted};
-use tidegate_http::ui::ServerCommand;
+use tidegate_http::ui::{ServerCommand, Setting};
 use tidegate_http::{cog, director, openai, runpod, workers_ai};
 use tidegate_net::{Client, Config as NetConfig, Url};
 use tidegate_runtime::Scratch;
@@ -41,7 +41,11 @@ use crate::{build_info, data_dir, director_token};
 /// How often a job may start: once more after its director was lost.
 const ATTEMPTS: u32 = 2;
 
-pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
+pub(crate) async fn api(
+    args: &ApiArgs,
+    env: &CogEnv,
+    settings: Arc<[Setting]>,
+) -> anyhow::Result<ExitCode> {
     let token: Arc<str> = director_token::read(
         args.cluster.token_file.as_deref(),
         DirectorEnv::read()?.token.as_deref(),
@@ -144,6 +148,7 @@ pub(crate) async fn api(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<ExitCode
             models: models.clone(),
             endpoints: Arc::new(move || listed.listed()),
             files: Some(cross_api),
+            settings,
             directors: Some(Arc::clone(&cluster.directors)),
             file_origins: args.public_url.clone().into_iter().collect(),
         },

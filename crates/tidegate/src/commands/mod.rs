@@ -62,13 +62,16 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     telemetry::start(&cli, &env, default)?;
     let format = telemetry::format(&cli, &env);
     match cli.command {
-        Command::Serve(args) => {
-            on_runtime(traced("tidegate-serve", serve::serve(&args, &env, format)))
+        Command::Serve(args) => on_runtime(traced(
+            "tidegate-serve",
+            serve::serve(&args, &env, format, cli.settings),
+        )),
+        Command::Api(args) => {
+            on_runtime(traced("tidegate-api", api::api(&args, &env, cli.settings)))
         }
-        Command::Api(args) => on_runtime(traced("tidegate-api", api::api(&args, &env))),
-        Command::Platform(args) => on_runtime(platform::platform(&args, &env)),
+        Command::Platform(args) => on_runtime(platform::platform(&args, &env, cli.settings)),
         Command::Router(args) => {
-            let command = router::router(&args, cli.config.as_deref());
+            let command = router::router(&args, cli.config.as_deref(), cli.settings);
             on_runtime(traced("tidegate-router", command))
         }
         Command::Endpoints(args) => on_runtime(endpoints::endpoints(&args)),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use tidegate_http::runpod::platform as api;
-use tidegate_http::ui::ServerCommand;
+use tidegate_http::ui::{ServerCommand, Setting};
 use tidegate_net::Config as NetConfig;
 use tidegate_queue::MemoryQueue;
 use tidegate_queue::upkeep::UpkeepConfig;
@@ -23,7 +23,11 @@ use crate::shutdown::{self, Sigterm};
 use crate::startup::{self, QueueUpkeep, ServerMetrics, ServerParts, Startup, UiParts};
 use crate::store_ports::DurableState;
 
-pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Result<ExitCode> {
+pub(crate) async fn platform(
+    args: &PlatformArgs,
+    env: &CogEnv,
+    settings: Arc<[Setting]>,
+) -> anyhow::Result<ExitCode> {
     let startup = Startup::read(&args.listen, &args.webhook, env, Sigterm::ShutDown)?;
     let server = startup
         .listen(&args.listen, args.public_url.as_ref())
@@ -62,6 +66,7 @@ pub(crate) async fn platform(args: &PlatformArgs, env: &CogEnv) -> anyhow::Resul
             endpoints: endpoints.listed(),
             // Workers send files as part of their output.
             files: None,
+            settings,
             directors: None,
             file_origins: Vec::new(),
         },

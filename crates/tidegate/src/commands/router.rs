@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tidegate_http::edge::EdgeConfig;
 use tidegate_http::gateway::{Gateway, GatewayParts};
+use tidegate_http::ui::Setting;
 use tidegate_net::upstream::{UpstreamConfig, UpstreamPool};
 use tidegate_router::FleetRegistry;
 use tidegate_router::control::{FleetControl, FleetInput, SystemSecrets};
@@ -32,7 +33,11 @@ const FIRST_ENDPOINTS: Duration = Duration::from_secs(5);
 /// How long background tasks may take at the end, such as the cancellation of requests.
 const LAST_TASKS: Duration = Duration::from_secs(5);
 
-pub(crate) async fn router(args: &RouterArgs, file: Option<&Path>) -> anyhow::Result<ExitCode> {
+pub(crate) async fn router(
+    args: &RouterArgs,
+    file: Option<&Path>,
+    settings: Arc<[Setting]>,
+) -> anyhow::Result<ExitCode> {
     if let Some(RouterCommand::Check { file }) = &args.command {
         return check(file);
     }
@@ -82,6 +87,7 @@ pub(crate) async fn router(args: &RouterArgs, file: Option<&Path>) -> anyhow::Re
         build: build_info::BUILD,
         started_at,
         batches: batches.as_ref().map(BatchSetup::ports),
+        settings,
     };
     let gateway = Gateway::start(parts, &tasks, stop.clone());
     // Ignored: a source that does not answer must not keep the others from being used.

@@ -10,7 +10,7 @@ use axum::Router;
 use rustix::process::DumpableBehavior;
 use tidegate_http::cog;
 use tidegate_http::replicate::{self, CrossApiRenderer};
-use tidegate_http::ui::ServerCommand;
+use tidegate_http::ui::{ServerCommand, Setting};
 use tidegate_http::{openai, runpod, workers_ai};
 use tidegate_net::Url;
 use tidegate_queue::MemoryQueue;
@@ -53,6 +53,7 @@ pub(crate) async fn serve(
     args: &ServeArgs,
     env: &CogEnv,
     format: LogFormat,
+    settings: Arc<[Setting]>,
 ) -> anyhow::Result<ExitCode> {
     let target = ServeTarget::of(&args.dir);
     args.model.check_for(&target)?;
@@ -122,6 +123,7 @@ pub(crate) async fn serve(
                 None => Arc::new(Vec::new),
             },
             files: Some(cross_api),
+            settings,
             directors: None,
             file_origins: file_origins(args),
         },

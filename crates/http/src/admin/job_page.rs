@@ -1,0 +1,210 @@
+//! Pages of jobs: open ones before ended ones, both newest first.
+//!
+//! Open jobs are in memory, or in the store if directors run them; of the ended ones the newest are in memory
+//! and the others in the store. The cursor names the last job of a page, so that jobs that are created
+//! meanwhile move nothing.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use tidegate_core::counters::MetricLabel;
+use tidegate_core::record::JobSummary;
+use tidegate_core::store::{JobFilter, StoreError};
+use tidegate_core::{Account, JobId, Status};
+use tidegate_service::JobService;
+
+/// How many jobs are read beyond a page. The store sorts by the order of insertion, which differs from the
+/// order of creation by the number of jobs that were being inserted at the same time.
+const MARGIN: usize = 100;
+
+/// The position of a job in the list, and the end of a page.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PageCursor {
+    is_ended: bool,
+    created_at: Reverse<Timestamp>,
+    id: String,
+}
+
+impl PageCursor {
+    fn of(job: &JobSummary) -> Self {
+        Self {
+            is_ended: job.status.is_terminal(),
+            created_at: Reverse(job.created_at),
+            id: job.id.as_str().to_owned(),
+        }
+    }
+
+    /// Parses the text that `Display` writes.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(3, '.');
+        let is_ended = match parts.next()? {
+            "open" => false,
+            "over" => true,
+            _ => return None,
+        };
+        let created_at = Timestamp::from_microsecond(parts.next()?.parse().ok()?).ok()?;
+        Some(Self {
+            is_ended,
+            created_at: Reverse(created_at),
+            id: parts.next()?.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for PageCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = if self.is_ended { "over" } else { "open" };
+        let created_at = self.created_at.0.as_microsecond();
+        write!(f, "{part}.{created_at}.{}", self.id)
+    }
+}
+
+/// The jobs of a page, and the cursor of the next one.
+pub(super) struct JobPage {
+    pub(super) jobs: Vec<JobSummary>,
+    pub(super) next: Option<PageCursor>,
+}
+
+/// The matching jobs after a cursor.
+pub(super) async fn find_page(
+    jobs: &JobService,
+    filter: &JobFilter,
+    after: Option<&PageCursor>,
+) -> Result<JobPage, StoreError> {
+    // All jobs in memory, also those that do not match: their records in the store may be outdated.
+    let in_memory = jobs.list_in_memory(&JobFilter::default()).into_iter();
+    let mut known: HashMap<(Account, JobId), JobSummary> =
+        in_memory.map(|summary| (key(&summary), summary)).collect();
+    for query in queries(filter, after) {
+        for summary in jobs.list_recorded(&query).await? {
+            known.entry(key(&summary)).or_insert(summary);
+        }
+    }
+    Ok(page_of(known.into_values(), filter, after))
+}
+
+/// The queries for the records of a page: one for open jobs, one for ended ones.
+fn queries(filter: &JobFilter, after: Option<&PageCursor>) -> Vec<JobFilter> {
+    let is_wanted =
+        |status: &Status| filter.statuses.is_empty() || filter.statuses.contains(status);
+    let query = |is_ended: bool| {
+        let statuses = Status::ALL.iter().copied().filter(is_wanted);
+        let statuses: Vec<Status> = statuses.filter(|s| s.is_terminal() == is_ended).collect();
+        let after_here = after.filter(|cursor| cursor.is_ended == is_ended);
+        // All open jobs come before the ended ones.
+        let is_past = after.is_some_and(|cursor| cursor.is_ended && !is_ended);
+        (!statuses.is_empty() && !is_past).then(|| JobFilter {
+            statuses,
+            created_until: after_here.map(|cursor| cursor.created_at.0),
+            limit: filter.limit + MARGIN,
+            ..filter.clone()
+        })
+    };
+    [query(false), query(true)].into_iter().flatten().collect()
+}
+
+fn page_of(
+    jobs: impl Iterator<Item = JobSummary>,
+    filter: &JobFilter,
+    after: Option<&PageCursor>,
+) -> JobPage {
+    let is_after = |job: &JobSummary| after.is_none_or(|cursor| PageCursor::of(job) > *cursor);
+    let mut jobs: Vec<JobSummary> = jobs
+        .filter(|job| filter.matches(job) && is_after(job))
+        .collect();
+    jobs.sort_by_cached_key(PageCursor::of);
+    let is_last = jobs.len() <= filter.limit;
+    jobs.truncate(filter.limit);
+    let last = jobs.last().filter(|_| !is_last);
+    JobPage {
+        next: last.map(PageCursor::of),
+        jobs,
+    }
+}
+
+fn key(summary: &JobSummary) -> (Account, JobId) {
+    (summary.account.clone(), summary.id.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::JobKind;
+    use tidegate_core::record::{Api, Target};
+
+    use super::*;
+
+    fn job(id: &str, second: i64, status: Status) -> JobSummary {
+        JobSummary {
+            id: JobId::parse(id).unwrap(),
+            account: Account::ANONYMOUS,
+            kind: JobKind::Prediction,
+            target: Target::of_endpoint("x"),
+            api: Api::Cog,
+            status,
+            created_at: Timestamp::from_second(second).unwrap(),
+            started_at: None,
+            completed_at: None,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn pages_have_every_job_once_with_the_open_ones_first() {
+        let all = [
+            job("a", 1, Status::Succeeded),
+            job("b", 2, Status::Queued),
+            job("c", 3, Status::Failed),
+            job("d", 3, Status::Failed),
+            job("e", 4, Status::Processing),
+            job("f.g", 5, Status::Canceled),
+        ];
+        let filter = JobFilter {
+            limit: 2,
+            ..JobFilter::default()
+        };
+        let (mut seen, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = page_of(all.iter().cloned(), &filter, cursor.as_ref());
+            seen.push(
+                page.jobs
+                    .iter()
+                    .map(|job| job.id.to_string())
+                    .collect::<String>(),
+            );
+            let Some(next) = page.next else { break };
+            cursor = PageCursor::parse(&next.to_string());
+            assert_eq!(cursor.as_ref(), Some(&next));
+        }
+        assert_eq!(seen, ["eb", "f.gc", "da"]);
+    }
+
+    #[test]
+    fn only_the_records_that_a_page_needs_are_read() {
+        let cursor = PageCursor::of(&job("a", 7, Status::Succeeded));
+        let filter = JobFilter {
+            limit: 10,
+            ..JobFilter::default()
+        };
+        let first = queries(&filter, None);
+        assert_eq!(first.len(), 2);
+        assert!(first.iter().all(|query| query.created_until.is_none()));
+        let [next] = &queries(&filter, Some(&cursor))[..] else {
+            panic!("open jobs are on earlier pages")
+        };
+        assert_eq!(next.created_until, Timestamp::from_second(7).ok());
+        let failed = JobFilter {
+            statuses: vec![Status::Failed],
+            ..filter
+        };
+        assert_eq!(queries(&failed, None).len(), 1);
+    }
+
+    #[test]
+    fn other_texts_are_no_cursors() {
+        for text in ["", "open", "open.1", "over.x.a", "late.1.a"] {
+            assert_eq!(PageCursor::parse(text), None, "{text}");
+        }
+    }
+}
