@@ -36,7 +36,7 @@ def folder_of(tmp_path: Path, *models: str | Path) -> Path:
 
 def test_playground(start_server, run_browser_tests, tmp_path, gates_folder):
     files = ROOT / "examples" / "files"
-    models = folder_of(tmp_path, "ui_kinds", "many", "chat_words", files)
+    models = folder_of(tmp_path, "ui_kinds", "ui_media", "many", "chat_words", files)
     server = start_server(models, "--queue", "20", "--data-dir", str(tmp_path / "data"))
     run_browser_tests(
         "playground.test.mjs", url=server.url, gates=str(gates_folder), python=str(shim_python())

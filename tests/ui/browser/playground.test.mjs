@@ -210,6 +210,19 @@ function dispatchFile(/** @type {[string, string]} */ [kind, data]) {
   else document.dispatchEvent(new ClipboardEvent('paste', { clipboardData: transfer, ...options }));
 }
 
+browserTest('a gallery of images, and a recording', {}, async (page) => {
+  await page.goto(`${url}/ui/models/local/ui_media`);
+  await run(page);
+  await page.waitForFunction(() => {
+    const images = [...document.querySelectorAll('.gallery img')];
+    return images.length === 3 && images.every((image) => /** @type {HTMLImageElement} */ (image).naturalWidth === 160);
+  });
+  await field(page, 'kind').selectOption({ label: 'recording' });
+  await page.keyboard.press('Control+Enter');
+  await page.waitForFunction(() => /** @type {HTMLAudioElement | null} */ (document.querySelector('.file-audio audio'))?.duration === 1);
+  await assertAccessible(page);
+});
+
 browserTest('code of the same request runs when it is pasted', {}, async (page) => {
   const title = `it's "$HOME" \\ \`id\` ü\n`;
   await page.goto(kinds);

@@ -6,7 +6,7 @@ export interface Session {
   tokens: boolean;
   server: { command: 'serve' | 'platform' | 'api' | 'router'; version: string; epoch: string; started_at: string };
   apis: string[];
-  files_origin?: string | null;
+  files_origins?: string[];
   pages: string[];
 }
 

@@ -1,6 +1,7 @@
 // A file of the output: a preview, if its type has one, and the download.
 
 import { html, useState } from '../../lib/html.js';
+import { rootUrl } from '../../lib/root.js';
 import { Icon } from '../../components/icon.js';
 import { showToast } from '../../components/toast.js';
 import { download } from './download.js';
@@ -39,8 +40,13 @@ function Preview({ file, title, onBroken }) {
  * @param {{file: OutputFile}} props
  */
 function SaveButton({ file }) {
-  // The page may not read files of other servers, so the browser opens them itself.
-  if (file.foreign) return html`<a class="button small" href=${file.url} target="_blank" rel="noopener noreferrer"><${Icon} name="link" />Open</a>`;
+  // The page may show files of the files store, but reads only those of its own server.
+  if (isElsewhere(file)) return html`<a class="button small" href=${file.url} target="_blank" rel="noopener noreferrer"><${Icon} name="link" />Open</a>`;
   const save = () => download(file).catch((error) => showToast(`The file could not be read: ${error.message}`, 'bad'));
   return html`<button type="button" class="button small" onClick=${save} aria-label="Download ${file.name}"><${Icon} name="download" />Download</button>`;
+}
+
+/** @param {OutputFile} file */
+function isElsewhere({ url, foreign }) {
+  return foreign || (/^https?:/i.test(url) && new URL(url).origin !== rootUrl.origin);
 }

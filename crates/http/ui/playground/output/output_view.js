@@ -17,7 +17,7 @@ import { fileOf, isConcatenated, isFileSchema, outputKind } from './kinds.js';
  */
 export function OutputView({ run, schema }) {
   const session = useSession();
-  const origins = [rootUrl.origin, ...(session.files_origin ? [session.files_origin] : [])];
+  const origins = [rootUrl.origin, ...(session.files_origins ?? [])];
   const type = schema?.components?.schemas?.Output;
   // A text that grows is shown without joining it again for each frame.
   if (isConcatenated(type) && run.parts.length > 0 && run.parts.every((part) => typeof part === 'string')) {
