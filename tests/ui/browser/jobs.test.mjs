@@ -83,19 +83,24 @@ browserTest('the input of another account is not sent again', { token: ADMIN }, 
   await page.getByText('the input belongs to another account').waitFor();
 });
 
-browserTest('rows do not move under the pointer', { token: ADMIN }, async (page) => {
-  const before = await start({ text: 'before' });
-  await ends(before, 'succeeded');
-  await page.goto(`${url}/ui/jobs?account=alice&status=over`);
-  const rows = page.getByRole('table', { name: 'Jobs' }).locator('tbody tr');
-  await rows.first().filter({ hasText: before }).hover();
-  const after = await start({ text: 'after' });
-  await ends(after, 'succeeded');
-  await page.getByRole('button', { name: 'Show 1 new job' }).waitFor();
-  await rows.first().filter({ hasText: before }).waitFor();
-  await page.getByRole('button', { name: 'Show 1 new job' }).click();
-  await rows.first().filter({ hasText: after }).waitFor();
-});
+for (const [name, take] of /** @type {[string, (row: any) => Promise<void>][]} */ ([
+  ['pointer', (row) => row.hover()],
+  ['keyboard focus', (row) => row.getByRole('link').focus()],
+])) {
+  browserTest(`rows do not move under the ${name}`, { token: ADMIN }, async (page) => {
+    const before = await start({ text: 'before' });
+    await ends(before, 'succeeded');
+    await page.goto(`${url}/ui/jobs?account=alice&status=over`);
+    const rows = page.getByRole('table', { name: 'Jobs' }).locator('tbody tr');
+    await take(rows.first().filter({ hasText: before }));
+    const after = await start({ text: 'after' });
+    await ends(after, 'succeeded');
+    await page.getByRole('button', { name: 'Show 1 new job' }).waitFor();
+    await rows.first().filter({ hasText: before }).waitFor();
+    await page.getByRole('button', { name: 'Show 1 new job' }).click();
+    await rows.first().filter({ hasText: after }).waitFor();
+  });
+}
 
 browserTest('older jobs are on the next page', { token: ADMIN }, async (page) => {
   const ids = await Promise.all(Array.from({ length: 60 }, (_, n) => start({ text: `job ${n}` })));

@@ -9,7 +9,7 @@ const BACKEND = new URL(variable('BACKEND'));
 browserTest('a router shows the backends of its models', { viewport: PHONE }, async (page) => {
   await page.goto(`${url}/ui/overview`);
   const panel = page.getByRole('region', { name: 'Routed models' });
-  await panel.getByRole('heading', { name: 'm' }).waitFor();
+  await panel.getByRole('heading', { name: 'm', exact: true }).waitFor();
   await panel.getByText(BACKEND.host).first().waitFor();
   await panel.getByText('healthy').first().waitFor();
   const pages = await page.getByRole('navigation', { name: 'Pages' }).getByRole('link').allTextContents();

@@ -93,7 +93,7 @@ function useHold() {
   const pointer = useRef(false);
   const hold = () => { pointer.current = true; };
   const release = () => { pointer.current = false; };
-  return { pointer, props: { onPointerEnter: hold, onPointerLeave: release, onFocusIn: hold, onFocusOut: release } };
+  return { pointer, props: { onPointerEnter: hold, onPointerLeave: release, onfocusin: hold, onfocusout: release } };
 }
 
 /**

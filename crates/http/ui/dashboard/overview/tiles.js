@@ -31,7 +31,7 @@ const WARN_WAIT_S = 60;
 export function Tiles({ totals }) {
   return html`<dl class="tiles" aria-label="The last minute">
     <${Tile} label="Requests/s" value=${rate(totals.requests_per_s)} />
-    <${Tile} label="In flight" value=${number(totals.in_flight)} hint="open requests" />
+    <${Tile} label="In flight" value=${number(totals.in_flight)} hint="waiting or running" />
     <${Tile} label="Waiting" value=${number(totals.waiting)} hint="${number(totals.running)} running" />
     <${Tile} label="Oldest waiting" value=${duration(totals.oldest_wait_s)} tone=${(totals.oldest_wait_s ?? 0) >= WARN_WAIT_S ? 'warn' : ''} hint=${totals.oldest_wait_s === null ? 'no job waits' : ''} />
     <${Tile} label="Error rate" value=${percent(totals.error_rate)} tone=${errorTone(totals.error_rate)} />
