@@ -9,6 +9,8 @@ VENV_COG := .venv-cog
 VENV_RUNPOD := .venv-runpod
 NODE := tests/replicate/node_modules
 NODE_RUNPOD := tests/runpod/node_modules
+UI := crates/http/ui
+NODE_UI := $(UI)/node_modules
 MODEL ?= examples/hello
 SEEDS ?= 1 2 3 4
 SECONDS ?= 30
@@ -27,7 +29,7 @@ CLUSTER_SEEDS := $(if $(filter command line environment,$(origin SEEDS)),$(SEEDS
 CLUSTER_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),120)
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test test-rust test-python test-product check fmt fuzz torture torture-cluster simulate bench bench-queue bench-cluster bench-scaling bench-runpod bench-router wheel snap clean
+.PHONY: help run cluster test test-rust test-python test-product check check-ui screenshots fmt fuzz torture torture-cluster simulate bench bench-queue bench-cluster bench-scaling bench-runpod bench-router wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +53,7 @@ test: ## Set up what the tests need and run them all
 	$(MAKE) --no-print-directory -j 2 test-rust environments
 	$(MAKE) --no-print-directory test-python test-product
 
-environments: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/installed $(NODE_RUNPOD)/installed
+environments: $(VENV)/tools $(VENV_COG)/tools $(VENV_RUNPOD)/tools $(NODE)/installed $(NODE_RUNPOD)/installed $(NODE_UI)/installed
 .PHONY: environments
 
 # Without MAKEFLAGS cargo does not share the job slots of make, which are too few.
@@ -64,7 +66,7 @@ test-python: $(VENV)/tools native ## Run the tests of the Python package
 
 # Four processes on two cores, because many tests wait for a timeout of the server.
 test-product: environments planted-bugs native ## Test the program as users run it, next to the real Cog and Runpod
-	scripts/apt.sh libfaketime redis-server
+	scripts/apt.sh libfaketime redis-server chromium
 	$(VENV)/bin/python -m pytest tests -q -n 4 --dist worksteal
 
 native: ## Build the program and the Python extension for this checkout
@@ -82,7 +84,7 @@ planted-bugs: native
 	$(BUILD)
 .PHONY: planted-bugs
 
-check: $(VENV)/tools native ## Formatting, lints, licences, types, names, language
+check: $(VENV)/tools native check-ui ## Formatting, lints, licences, types, names, language
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(VENV)/bin/ruff format --check .
@@ -92,6 +94,15 @@ check: $(VENV)/tools native ## Formatting, lints, licences, types, names, langua
 	$(VENV)/bin/python scripts/check_docs.py --sources
 	$(VENV)/bin/python scripts/check_names.py
 	scripts/deny.sh
+
+# Types and unit tests of the web UI's modules. The server embeds the modules as they are, so nothing here builds them.
+check-ui: $(NODE_UI)/installed ## Types and unit tests of the web UI
+	cd $(UI)/vendor && sha256sum --check --quiet CHECKSUMS
+	cd $(UI) && node_modules/.bin/tsc -p . && node --test tests/
+
+screenshots: $(VENV)/tools native $(NODE_UI)/installed ## Make the screenshots of the web UI, in docs/images
+	scripts/apt.sh chromium fonts-dejavu-core pngquant
+	$(VENV)/bin/python scripts/screenshots.py
 
 fmt: $(VENV)/tools ## Format everything
 	cargo fmt --all
@@ -146,7 +157,7 @@ snap: ## Review changed snapshots
 
 clean: ## Remove what was built
 	cargo clean
-	rm -rf $(VENV) $(VENV_COG) $(VENV_RUNPOD) $(NODE) $(NODE_RUNPOD) .venv-bench .venv-bench-router dist
+	rm -rf $(VENV) $(VENV_COG) $(VENV_RUNPOD) $(NODE) $(NODE_RUNPOD) $(NODE_UI) .venv-bench .venv-bench-router dist
 
 # The virtual environments. Each has a marker that is older than what it was made from.
 $(VENV)/bin/python:
@@ -167,13 +178,19 @@ $(VENV_RUNPOD)/tools: tests/requirements-runpod.txt
 	$(VENV_RUNPOD)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements-runpod.txt
 	@touch $@
 
+# The checks of the web UI: TypeScript, playwright-core and axe-core. They need node 20 or newer.
+$(NODE_UI)/installed: $(UI)/package-lock.json
+	@command -v npm >/dev/null || scripts/apt.sh nodejs npm
+	npm ci --prefix $(UI) --no-audit --no-fund --silent
+	@touch $@
+
 # Replicate's and Runpod's npm clients, which the tests call the server with. They need node 18 or newer.
 $(NODE)/installed $(NODE_RUNPOD)/installed: tests/%/node_modules/installed: tests/%/package-lock.json
 	@command -v npm >/dev/null || scripts/apt.sh nodejs npm
 	npm ci --prefix tests/$* --no-audit --no-fund --silent
 	@touch $@
 
-SOURCES := $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.html' -o -name '*.yaml' \) -not -path '*/tests/*' 2>/dev/null)
+SOURCES := $(shell find crates python -type f \( -name '*.rs' -o -name '*.toml' -o -name '*.py' -o -name '*.html' -o -name '*.js' -o -name '*.css' -o -name '*.svg' -o -name '*.yaml' \) -not -path '*/tests/*' -not -path '*/node_modules/*' 2>/dev/null)
 
 $(VENV)/installed: $(VENV)/bin/python Cargo.lock pyproject.toml $(SOURCES)
 	scripts/install.sh $(VENV)

@@ -1,7 +1,9 @@
-"""Fixtures of the tests of the web UI: every kind of server that has it."""
+"""Fixtures of the tests of the web UI: every kind of server that has it, and files of browser tests."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +17,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "runpod"))
 from platform_server import Platform, running_platform
 from router_process import Router, start_router
 from stub_upstream import StubUpstream
+
+BROWSER_TESTS = Path(__file__).parent / "browser"
+
+#: The longest run of one file of browser tests.
+BROWSER_TIMEOUT = 120.0
 
 
 @pytest.fixture
@@ -45,3 +52,25 @@ def router(tmp_path: Path) -> Iterator[Callable[..., Router]]:
     for running in started:
         running.server.process.kill()
         running.server.process.wait(5)
+
+
+@pytest.fixture
+def run_browser_tests(tmp_path: Path) -> Callable[..., None]:
+    """Run a file of browser tests; `variables` are what its `variable(NAME)` returns, in lower case."""
+
+    def run(file: str, **variables: str) -> None:
+        evidence = tmp_path / "evidence"
+        evidence.mkdir(exist_ok=True)
+        env = os.environ | {f"TEST_{name.upper()}": value for name, value in variables.items()}
+        done = subprocess.run(
+            ["node", "--test", "--test-reporter=spec", str(BROWSER_TESTS / file)],
+            env=env | {"TEST_EVIDENCE": str(evidence)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=BROWSER_TIMEOUT,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+
+    return run

@@ -1,0 +1,330 @@
+// The request of the playground as code: curl, Python and JavaScript.
+
+import { LocalFile, mapFiles, mediaTypeOf } from '../inputs/values.js';
+import { Code, javascript, javascriptString, python, pythonString, shell } from './quote.js';
+
+/**
+ * @typedef {object} SampleRequest
+ * @property {string} root URL of the server, with a slash at its end
+ * @property {string} model
+ * @property {{path: string, style: string}} run
+ * @property {Record<string, unknown>} values
+ * @property {string[]} apis
+ * @property {boolean} chat
+ * @property {object[] | null} messages the conversation of the chat view
+ */
+
+/** @typedef {{id: string, label: string, text: string}} Sample */
+
+/**
+ * Every sample that this server and model can run.
+ * @param {SampleRequest} request
+ * @returns {Sample[]}
+ */
+export function samplesOf(request) {
+  if (request.run.style === 'chat' || request.messages !== null) return chatSamples(request);
+  const samples = [
+    { id: 'curl', label: 'curl', text: curl(request) },
+    ...clientSamples(request),
+    ...openaiSamples(request),
+    { id: 'python', label: 'Python', text: plainPython(request) },
+    { id: 'javascript', label: 'JavaScript', text: plainJavascript(request) },
+  ];
+  return samples;
+}
+
+/** @param {SampleRequest} request */
+function clientSamples(request) {
+  const { style } = request.run;
+  if (style === 'runpod') return [{ id: 'runpod', label: 'Python (runpod)', text: runpodPython(request) }];
+  if (style !== 'replicate') return [];
+  return [
+    { id: 'replicate', label: 'Python (replicate)', text: replicatePython(request) },
+    { id: 'replicate-js', label: 'JavaScript (replicate)', text: replicateJavascript(request) },
+  ];
+}
+
+/** The prompt of a chat model as a conversation of OpenAI's API. @param {SampleRequest} request */
+function openaiSamples(request) {
+  if (!request.chat || !request.apis.includes('openai')) return [];
+  const { messages, prompt } = request.values;
+  const conversation = Array.isArray(messages) ? messages : [{ role: 'user', content: typeof prompt === 'string' ? prompt : 'Hello' }];
+  return [{ id: 'openai', label: 'Python (openai)', text: openaiPython(request, { model: request.model, messages: conversation }) }];
+}
+
+/** The name of a file as it is written in the samples. @param {LocalFile} file */
+function nameOf(file) {
+  return file.file.name || 'file';
+}
+
+/** @param {SampleRequest} request */
+function bodyOf({ values }) {
+  return { input: values };
+}
+
+/** @param {SampleRequest} request */
+function urlOf({ root, run }) {
+  // The simple form of Runpod's API waits for the result; the page itself uses `/run`.
+  return root + (run.style === 'runpod' ? run.path.replace(/\/run$/, '/runsync') : run.path);
+}
+
+/** @param {SampleRequest} request */
+function curl(request) {
+  const body = shellJson(bodyOf(request));
+  const prefer = request.run.style === 'replicate' ? ["-H 'Prefer: wait'"] : [];
+  const options = ['-H "Authorization: Bearer $TIDEGATE_API_TOKEN"', "-H 'Content-Type: application/json'", ...prefer];
+  if (body.hasFiles || body.text.length > 100_000) {
+    // `printf` is part of the shell, so the size of the body is not limited as an argument of curl is.
+    return `printf '%s' ${body.text} |\n${command(`curl -sS ${shell(urlOf(request))}`, [...options, '--data-binary @-'])}`;
+  }
+  return command(`curl -sS ${shell(urlOf(request))}`, [...options, `-d ${body.text}`]);
+}
+
+/**
+ * @param {string} start
+ * @param {string[]} options
+ */
+function command(start, options) {
+  return [start, ...options].join(' \\\n  ');
+}
+
+/**
+ * A JSON text as one word of the shell. Files are read by the shell.
+ * @param {object} body
+ */
+function shellJson(body) {
+  const text = JSON.stringify(mapFiles(body, () => ''));
+  let mark = 'FILE';
+  while (text.includes(mark)) mark += '_';
+  /** @type {LocalFile[]} */
+  const files = [];
+  const json = JSON.stringify(mapFiles(body, (file) => `${mark}${files.push(file) - 1}.`));
+  const word = shell(json).replace(new RegExp(`${mark}(\\d+)\\.`, 'g'), (_match, index) => {
+    const file = files[Number(index)];
+    return `data:${mediaTypeOf(file.file)};base64,'"$(base64 -w0 ${shell(nameOf(file))})"'`;
+  });
+  return { text: word, hasFiles: files.length > 0 };
+}
+
+/** @param {SampleRequest} request */
+function pythonValues({ values }) {
+  return mapFiles(values, (file) => new Code(`data_uri(${pythonString(nameOf(file))}, ${pythonString(mediaTypeOf(file.file))})`));
+}
+
+const PYTHON_DATA_URI = `
+def data_uri(path, media_type):
+    with open(path, "rb") as file:
+        return f"data:{media_type};base64," + base64.b64encode(file.read()).decode()
+
+`;
+
+/** @param {SampleRequest} request */
+function plainPython(request) {
+  const files = hasFiles(request);
+  const prefer = request.run.style === 'replicate' ? '\n        "Prefer": "wait",' : '';
+  return `${files ? 'import base64\n' : ''}import json
+import os
+import urllib.request
+${files ? PYTHON_DATA_URI : ''}
+request = urllib.request.Request(
+    ${pythonString(urlOf(request))},
+    data=json.dumps(${python({ input: pythonValues(request) }, 1)}).encode(),
+    headers={
+        "Authorization": f"Bearer {os.environ.get('TIDEGATE_API_TOKEN', '')}",
+        "Content-Type": "application/json",${prefer}
+    },
+)
+with urllib.request.urlopen(request) as response:
+    print(json.load(response)["output"])
+`;
+}
+
+/** @param {SampleRequest} request */
+function hasFiles({ values }) {
+  let found = false;
+  mapFiles(values, () => { found = true; });
+  return found;
+}
+
+/** @param {SampleRequest} request */
+function replicatePython(request) {
+  const input = mapFiles(request.values, (file) => new Code(`open(${pythonString(nameOf(file))}, "rb")`));
+  return `# pip install replicate
+import os
+
+import replicate
+
+client = replicate.Client(
+    api_token=os.environ.get("TIDEGATE_API_TOKEN", "none"),
+    base_url=${pythonString(request.root.replace(/\/$/, ''))},
+)
+output = client.run(
+    ${pythonString(request.model)},
+    input=${python(input, 1)},
+)
+print(output)
+`;
+}
+
+/** @param {SampleRequest} request */
+function replicateJavascript(request) {
+  const input = mapFiles(request.values, (file) => new Code(`await readFile(${javascriptString(nameOf(file))})`));
+  const imports = hasFiles(request) ? "import { readFile } from 'node:fs/promises';\n" : '';
+  return `// npm install replicate
+${imports}import Replicate from 'replicate';
+
+const replicate = new Replicate({
+    auth: process.env.TIDEGATE_API_TOKEN ?? 'none',
+    baseUrl: ${javascriptString(`${request.root}v1`)},
+});
+const output = await replicate.run(${javascriptString(request.model)}, {
+    input: ${javascript(input, 1)},
+});
+console.log(output);
+`;
+}
+
+/** @param {SampleRequest} request */
+function runpodPython(request) {
+  const files = hasFiles(request);
+  return `# pip install runpod
+${files ? 'import base64\n' : ''}import os
+
+import runpod
+${files ? PYTHON_DATA_URI : ''}
+runpod.api_key = os.environ.get("TIDEGATE_API_TOKEN", "none")
+runpod.endpoint_url_base = ${pythonString(`${request.root}v2`)}
+
+endpoint = runpod.Endpoint(${pythonString(request.model)})
+output = endpoint.run_sync(${python({ input: pythonValues(request) })})
+print(output)
+`;
+}
+
+/** @param {SampleRequest} request */
+function plainJavascript(request) {
+  const files = hasFiles(request);
+  const values = mapFiles(request.values, (file) => new Code(`dataUri(${javascriptString(nameOf(file))}, ${javascriptString(mediaTypeOf(file.file))})`));
+  const prefer = request.run.style === 'replicate' ? "\n        'Prefer': 'wait'," : '';
+  const start = files
+    ? "import { readFileSync } from 'node:fs';\n\nconst dataUri = (path, mediaType) => `data:${mediaType};base64,${readFileSync(path, 'base64')}`;\n\n"
+    : '';
+  return `${start}const response = await fetch(${javascriptString(urlOf(request))}, {
+    method: 'POST',
+    headers: {
+        'Authorization': \`Bearer \${process.env.TIDEGATE_API_TOKEN}\`,
+        'Content-Type': 'application/json',${prefer}
+    },
+    body: JSON.stringify(${javascript({ input: values }, 1)}),
+});
+console.log((await response.json()).output);
+`;
+}
+
+/**
+ * @param {SampleRequest} request
+ * @returns {Sample[]}
+ */
+function chatSamples(request) {
+  const body = { model: request.model, messages: request.messages?.length ? request.messages : [{ role: 'user', content: 'Hello' }] };
+  const url = `${request.root}v1/chat/completions`;
+  const curlText = command(`curl -sS ${shell(url)}`, [
+    '-H "Authorization: Bearer $TIDEGATE_API_TOKEN"',
+    "-H 'Content-Type: application/json'",
+    `-d ${shell(JSON.stringify(body))}`,
+  ]);
+  return [
+    { id: 'curl', label: 'curl', text: curlText },
+    { id: 'openai', label: 'Python (openai)', text: openaiPython(request, body) },
+    { id: 'openai-js', label: 'JavaScript (openai)', text: openaiJavascript(request, body) },
+    { id: 'python', label: 'Python', text: chatPython(url, body) },
+    { id: 'javascript', label: 'JavaScript', text: chatJavascript(url, body) },
+  ];
+}
+
+/**
+ * @param {SampleRequest} request
+ * @param {{model: string, messages: object[]}} body
+ */
+function openaiPython({ root }, body) {
+  return `# pip install openai
+import os
+
+import openai
+
+client = openai.OpenAI(
+    api_key=os.environ.get("TIDEGATE_API_TOKEN", "none"),
+    base_url=${pythonString(`${root}v1`)},
+)
+stream = client.chat.completions.create(
+    model=${pythonString(body.model)},
+    messages=${python(body.messages, 1)},
+    stream=True,
+)
+for chunk in stream:
+    if chunk.choices:
+        print(chunk.choices[0].delta.content or "", end="", flush=True)
+`;
+}
+
+/**
+ * @param {SampleRequest} request
+ * @param {{model: string, messages: object[]}} body
+ */
+function openaiJavascript({ root }, body) {
+  return `// npm install openai
+import OpenAI from 'openai';
+
+const client = new OpenAI({
+    apiKey: process.env.TIDEGATE_API_TOKEN ?? 'none',
+    baseURL: ${javascriptString(`${root}v1`)},
+});
+const stream = await client.chat.completions.create({
+    model: ${javascriptString(body.model)},
+    messages: ${javascript(body.messages, 1)},
+    stream: true,
+});
+for await (const chunk of stream) {
+    process.stdout.write(chunk.choices[0]?.delta?.content ?? '');
+}
+`;
+}
+
+/**
+ * @param {string} url
+ * @param {object} body
+ */
+function chatPython(url, body) {
+  return `import json
+import os
+import urllib.request
+
+request = urllib.request.Request(
+    ${pythonString(url)},
+    data=json.dumps(${python(body, 1)}).encode(),
+    headers={
+        "Authorization": f"Bearer {os.environ.get('TIDEGATE_API_TOKEN', '')}",
+        "Content-Type": "application/json",
+    },
+)
+with urllib.request.urlopen(request) as response:
+    print(json.load(response)["choices"][0]["message"]["content"])
+`;
+}
+
+/**
+ * @param {string} url
+ * @param {object} body
+ */
+function chatJavascript(url, body) {
+  return `const response = await fetch(${javascriptString(url)}, {
+    method: 'POST',
+    headers: {
+        'Authorization': \`Bearer \${process.env.TIDEGATE_API_TOKEN}\`,
+        'Content-Type': 'application/json',
+    },
+    body: JSON.stringify(${javascript(body, 1)}),
+});
+console.log((await response.json()).choices[0].message.content);
+`;
+}

@@ -1,0 +1,112 @@
+// The panel of a run: its status, timeline and error, and tabs with the output and everything around it.
+
+import { html, useState } from '../../lib/html.js';
+import { duration } from '../../lib/format.js';
+import { Link, pageUrl } from '../../lib/router.js';
+import { Badge } from '../../components/badge.js';
+import { Empty, ErrorNote } from '../../components/notes.js';
+import { Icon } from '../../components/icon.js';
+import { Tabs } from '../../components/tabs.js';
+import { useRun } from '../run_view.js';
+import { describeOutput } from './describe.js';
+import { Logs, Metrics, Raw } from './details.js';
+import { OutputView } from './output_view.js';
+import { Timeline } from './timeline.js';
+
+/** @typedef {import('../run_view.js').RunView} RunView */
+/** @typedef {import('../../lib/types.d.ts').ModelDetail} ModelDetail */
+
+/**
+ * @param {object} props
+ * @param {RunView | null} props.run
+ * @param {ModelDetail | null} props.detail
+ * @param {(() => void) | null} props.onCancel
+ * @param {{id: string, label: string, content: any}[]} [props.extraTabs]
+ * @param {boolean} [props.linked] whether the head links to the job's page
+ */
+export function RunPanel({ run, detail, onCancel, extraTabs = [], linked = true }) {
+  useRun(run);
+  const [tab, setTab] = useState('output');
+  const tabs = [
+    { id: 'output', label: 'Output' },
+    { id: 'logs', label: 'Logs' },
+    { id: 'metrics', label: 'Metrics' },
+    { id: 'raw', label: 'Raw' },
+    ...extraTabs,
+  ];
+  const schema = detail?.schema ?? null;
+  return html`<section class="card run-panel" aria-label="Output">
+    ${run === null ? null : html`<${RunHead} run=${run} onCancel=${onCancel} linked=${linked} />`}
+    <${Tabs} id="run" label="Run" tabs=${tabs} current=${tab} onChange=${setTab}>
+      ${tab === 'output' ? html`<${OutputTab} run=${run} schema=${schema} />` : null}
+      ${tab === 'logs' ? html`<${Logs} run=${run} setup=${detail?.setup ?? null} />` : null}
+      ${tab === 'metrics' ? html`<${Metrics} metrics=${run?.job.metrics} />` : null}
+      ${tab === 'raw' ? html`<${Raw} run=${run} path=${detail?.run.path ?? null} />` : null}
+      ${extraTabs.find(({ id }) => id === tab)?.content ?? null}
+    </${Tabs}>
+    <p class="visually-hidden" role="status">${run === null ? '' : announcement(run)}</p>
+  </section>`;
+}
+
+/**
+ * The state of the run for screen readers. It changes with the status, never with the output.
+ * @param {RunView} run
+ */
+function announcement({ job, error }) {
+  if (error !== null) return `The run failed: ${error.message}`;
+  if (job.status === 'failed') return `The run failed: ${job.error ?? ''}`;
+  if (job.status === 'succeeded') return `The run succeeded in ${duration(job.ran_s)}`;
+  return job.status === undefined ? 'Loading' : `The run is ${job.status}`;
+}
+
+/**
+ * @param {{run: RunView, onCancel: (() => void) | null, linked: boolean}} props
+ */
+function RunHead({ run, onCancel, linked }) {
+  const { job } = run;
+  const running = !run.ended && job.status !== undefined;
+  return html`<div class="run-head">
+    <div class="row">
+      ${job.status === undefined || !linked ? null : html`<${Badge} state=${job.status} />`}
+      ${(job.attempt ?? 1) > 1 || run.restarts > 0 ? html`<span class="tag">attempt ${Math.max(job.attempt ?? 1, run.restarts + 1)}</span>` : null}
+      ${linked && job.id !== undefined && job.account !== undefined ? html`<${Link} to=${pageUrl('jobs', job.id)} class="job-link mono" title="Open the page of this job">${job.id}</${Link}>` : null}
+      ${running && onCancel !== null ? html`<button type="button" class="button small danger end" onClick=${onCancel}><${Icon} name="stop" />Cancel <kbd>Esc</kbd></button>` : null}
+    </div>
+    <${Timeline} job=${job} running=${running} />
+  </div>`;
+}
+
+/**
+ * @param {{run: RunView | null, schema: any}} props
+ */
+function OutputTab({ run, schema }) {
+  if (run === null) return html`<${Empty} icon="play" title="The output appears here">${describeOutput(schema)}</${Empty}>`;
+  const { job, error } = run;
+  const empty = run.parts.length === 0;
+  return html`<div class="stack">
+    ${error === null ? null : html`<${ErrorNote} title="The run could not be followed" error=${error} />`}
+    ${job.status === 'failed' || job.status === 'aborted' ? html`<${ErrorNote} title=${job.status === 'failed' ? 'The run failed' : 'The run was aborted'} error=${job.error ?? 'The server gives no reason.'} />` : null}
+    ${(job.warnings ?? []).map((warning) => html`<div class="note note-warn"><${Icon} name="warning" /><div class="note-text">${warning}</div></div>`)}
+    ${job.private ? html`<${Empty} icon="user" title="The output belongs to another account" />` : null}
+    ${job.data_removed ? html`<${Empty} icon="info" title="The data of this job has been removed" />` : null}
+    ${empty ? html`<${NoOutput} run=${run} />` : html`<${OutputView} run=${run} schema=${schema} />`}
+  </div>`;
+}
+
+/**
+ * @param {{run: RunView}} props
+ */
+function NoOutput({ run: { job, ended } }) {
+  if (job.private || job.data_removed) return null;
+  if (!ended) return html`<div class="waiting"><span class="spinner" aria-hidden="true"></span>${waitingWords(job.status)}</div>`;
+  if (job.status === 'succeeded') return html`<${Empty} title="The model returned no output" />`;
+  if (job.status === 'canceled') return html`<${Empty} icon="stop" title="The run was canceled before it had output" />`;
+  return null;
+}
+
+/** @param {string | undefined} status */
+function waitingWords(status) {
+  if (status === 'queued') return 'Waiting for a free slot';
+  if (status === 'starting') return 'Starting';
+  return status === 'processing' ? 'Running; no output yet' : 'Loading';
+}

@@ -1,0 +1,56 @@
+// The first page and the page of one model.
+
+import { html, useEffect } from '../lib/html.js';
+import { useSession } from '../lib/session.js';
+import { useSections } from '../lib/store.js';
+import { useRequest } from '../lib/use_request.js';
+import { ErrorNote, Skeleton } from '../components/notes.js';
+import { ModelList, NoModels } from './model_list.js';
+import { Playground } from './playground.js';
+
+/** @typedef {import('../lib/router.js').Route} Route */
+/** @typedef {import('../lib/types.d.ts').ModelSummary} ModelSummary */
+
+/**
+ * The playground of the only model, the list of several, or how to get one.
+ * @param {{route: Route}} props
+ */
+export function HomePage({ route }) {
+  const session = useSession();
+  const { data, error, reload } = useRequest('ui/api/models');
+  const { models: live } = useSections('models');
+  /** @type {ModelSummary[] | null} */
+  const models = live ?? data?.models ?? null;
+  if (models === null) return error === null ? html`<${Skeleton} lines=${6} />` : html`<${ErrorNote} title="The models could not be read" error=${error} onRetry=${reload} />`;
+  if (models.length === 0) return html`<${NoModels} command=${session.server.command} />`;
+  if (models.length === 1 && route.page === '') return html`<${OneModel} kind=${models[0].kind} name=${models[0].name} />`;
+  return html`<${ModelList} models=${models} />`;
+}
+
+/**
+ * @param {{route: Route}} props
+ */
+export function ModelPage({ route }) {
+  return html`<${OneModel} kind=${route.page === 'endpoints' ? 'endpoint' : 'model'} name=${route.params.join('/')} />`;
+}
+
+/**
+ * @param {{kind: string, name: string}} props
+ */
+function OneModel({ kind, name }) {
+  const isEndpoint = kind === 'endpoint';
+  const path = name.split('/').map(encodeURIComponent).join('/');
+  const { data, error, reload } = useRequest(`ui/api/${isEndpoint ? 'endpoints' : 'models'}/${path}`);
+  const { models } = useSections('models');
+  const live = models?.find((model) => model.name === name && (model.kind === 'endpoint') === isEndpoint);
+  const state = live?.state ?? data?.state;
+  // The schema, the versions and the setup logs may be other ones after the state changed.
+  useEffect(() => {
+    if (data !== null && state !== undefined && state.health !== data.state.health) reload();
+  }, [state?.health, data]);
+  useEffect(() => {
+    document.title = `${name} · tidegate`;
+  }, [name]);
+  if (data === null) return error === null ? html`<${Skeleton} lines=${6} />` : html`<${ErrorNote} title="The model could not be read" error=${error} onRetry=${reload} />`;
+  return html`<${Playground} detail=${data} state=${state} />`;
+}

@@ -1,0 +1,238 @@
+// The playground of one model: its form, Run, and the output as it is produced.
+
+import { ApiError } from '../lib/api.js';
+import { html, useCallback, useEffect, useMemo, useRef, useState } from '../lib/html.js';
+import { keepRun } from '../lib/own_runs.js';
+import { useSession } from '../lib/session.js';
+import { copyText } from '../components/copy_button.js';
+import { Icon } from '../components/icon.js';
+import { ErrorNote } from '../components/notes.js';
+import { showToast } from '../components/toast.js';
+import { Chat } from './chat/chat.js';
+import { CodePanel } from './code_panel.js';
+import { fieldsOf } from './inputs/fields.js';
+import { FieldsForm, JsonForm } from './inputs/form.js';
+import { fragmentOf, shareable, valuesOfFragment } from './inputs/link.js';
+import { toInput, unparsedErrors, withoutEmptyFiles } from './inputs/values.js';
+import { RunPanel } from './output/run_panel.js';
+import { OwnRunsPanel } from './own_runs_panel.js';
+import { followJob, runDirectly } from './run_streams.js';
+import { RunView } from './run_view.js';
+import { cancelJob, submitJob, uploadFile } from './start_run.js';
+import { StateLine } from './state_line.js';
+
+/** @typedef {import('../lib/types.d.ts').ModelDetail} ModelDetail */
+/** @typedef {import('../lib/types.d.ts').ModelState} ModelState */
+/** @typedef {import('./inputs/values.js').Values} Values */
+
+/**
+ * @param {{detail: ModelDetail, state: ModelState}} props
+ */
+export function Playground({ detail, state }) {
+  const chatOnly = detail.run.style === 'chat';
+  const [view, setView] = useState(chatOnly ? 'chat' : 'form');
+  return html`<div class="model-head">
+      <div class="model-title"><h1>${detail.name}</h1>${detail.version === null ? null : html`<span class="tag mono" title="Version ${detail.version}">${detail.version.slice(0, 12)}</span>`}
+        ${detail.chat && !chatOnly ? html`<${ViewSwitch} view=${view} onChange=${setView} />` : null}</div>
+      <${StateLine} state=${state} />
+      ${detail.description ? html`<p class="model-description muted">${detail.description}</p>` : null}
+    </div>
+    ${view === 'chat' ? html`<${Chat} detail=${detail} />` : html`<${FormView} key=${detail.schema === null ? 'unknown' : 'known'} detail=${detail} />`}`;
+}
+
+/**
+ * @param {{view: string, onChange: (view: string) => void}} props
+ */
+function ViewSwitch({ view, onChange }) {
+  return html`<div class="switch" role="group" aria-label="View">
+    ${['form', 'chat'].map((name) => html`<button type="button" key=${name} aria-pressed=${view === name ? 'true' : 'false'} onClick=${() => onChange(name)}>${name === 'chat' ? 'Chat' : 'Form'}</button>`)}
+  </div>`;
+}
+
+/** The job that the URL names, so that a reload shows it again. */
+function jobOfUrl() {
+  return new URLSearchParams(location.search).get('job');
+}
+
+/** @param {string | null} id */
+function setJobInUrl(id) {
+  const url = new URL(location.href);
+  if (id === null) url.searchParams.delete('job');
+  else url.searchParams.set('job', id);
+  history.replaceState(null, '', url);
+}
+
+/**
+ * @param {{detail: ModelDetail}} props
+ */
+function FormView({ detail }) {
+  const fields = useMemo(() => fieldsOf(detail.schema), [detail.schema]);
+  const linked = useMemo(() => valuesOfFragment(location.hash), []);
+  const [values, setValues] = useState(/** @type {Values} */ (linked ?? detail.example ?? {}));
+  const [mode, setMode] = useState(fields.length === 0 ? 'json' : 'form');
+  const [jsonError, setJsonError] = useState(/** @type {string | null} */ (null));
+  const [formKey, setFormKey] = useState(0);
+  const runner = useRunner(detail, (input) => {
+    setValues(input);
+    setFormKey((key) => key + 1);
+  });
+
+  const run = () => {
+    if (mode === 'json' && jsonError !== null) return;
+    void runner.start(values);
+    // On a narrow page the output is below the form.
+    if (matchMedia('(max-width: 960px)').matches) document.querySelector('.run-panel')?.scrollIntoView({ block: 'start' });
+  };
+  const reset = () => {
+    setValues(detail.example ?? {});
+    setJsonError(null);
+    setFormKey((key) => key + 1);
+    runner.clearErrors();
+  };
+  useKeys({ onRun: run, onCancel: runner.cancel });
+
+  const copyLink = () => {
+    const { shared, omitted } = shareable(values, fields);
+    const url = new URL(location.pathname, location.href);
+    url.hash = fragmentOf(shared);
+    copyText(url.href).then(() => showToast(omitted.length === 0 ? 'Link copied' : `Link copied, without ${omitted.join(', ')}`, 'good'), () => showToast('The link could not be copied', 'bad'));
+  };
+
+  const codeTab = { id: 'code', label: 'Code', content: html`<${CodePanel} detail=${detail} values=${values} messages=${null} />` };
+  const runsTab = { id: 'runs', label: 'History', content: html`<${OwnRunsPanel} model=${detail.name} />` };
+  return html`<div class="playground">
+    <form class="card form-card" aria-label="Input" onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); run(); }} novalidate>
+      <div class="form-head">
+        <h2>Input</h2>
+        ${fields.length === 0 ? null : html`<div class="switch" role="group" aria-label="Input as">
+          ${['form', 'json'].map((name) => html`<button type="button" key=${name} aria-pressed=${mode === name ? 'true' : 'false'} onClick=${() => setMode(name)}>${name === 'form' ? 'Form' : 'JSON'}</button>`)}
+        </div>`}
+      </div>
+      <div class="form-body">
+        ${linked === null ? null : html`<div class="note"><${Icon} name="link" /><div class="note-text">The inputs come from a link. Check them before you run the model.</div></div>`}
+        ${mode === 'form'
+          ? html`<${FieldsForm} key=${formKey} fields=${fields} values=${values} errors=${runner.fieldErrors} onChange=${setValues} />`
+          : html`<${JsonForm} key=${formKey} values=${values} onChange=${setValues} error=${jsonError} onError=${setJsonError} />`}
+        ${detail.schema === null ? html`<p class="hint">${detail.kind === 'model' ? 'The inputs of this model are known when it is loaded. Until then, enter them as JSON.' : 'The server does not know the inputs; enter them as JSON.'}</p>` : null}
+      </div>
+      <div class="form-foot">
+        ${runner.error === null ? null : html`<${ErrorNote} error=${summary(runner.error, fields)} />`}
+        <div class="row">
+          <button type="submit" class="button primary run-button" disabled=${runner.sending}><${Icon} name="play" />${runner.sending ? 'Sending…' : 'Run'} <kbd>Ctrl Enter</kbd></button>
+          <button type="button" class="button quiet" onClick=${reset}>Reset</button>
+          <button type="button" class="button quiet end" onClick=${copyLink} aria-label="Copy link" title="Copy a link to this page with these inputs"><${Icon} name="link" /><span class="wide-only">Copy link</span></button>
+        </div>
+      </div>
+    </form>
+    <${RunPanel} run=${runner.run} detail=${detail} onCancel=${runner.cancel} extraTabs=${[codeTab, ...(detail.run.style === 'cog' ? [] : [runsTab])]} />
+  </div>`;
+}
+
+/**
+ * The message above Run. Messages that are shown at their fields are not repeated.
+ * @param {ApiError} error
+ * @param {import('./inputs/fields.js').Field[]} fields
+ */
+function summary(error, fields) {
+  const names = Object.keys(error.fields ?? {});
+  if (names.length === 0 || !names.every((name) => fields.some((field) => field.name === name))) return error.message;
+  return names.length === 1 ? 'One input is not valid.' : `${names.length} inputs are not valid.`;
+}
+
+/**
+ * Starts runs of a model and follows the latest one.
+ * @param {ModelDetail} detail
+ * @param {(input: Values) => void} onInput called with the input of a job that the page attaches to
+ */
+function useRunner(detail, onInput) {
+  const { account } = useSession();
+  const [run, setRun] = useState(/** @type {RunView | null} */ (null));
+  const [sending, setSending] = useState(false);
+  const [failure, setFailure] = useState({ error: /** @type {ApiError | null} */ (null), fields: /** @type {Record<string, string>} */ ({}) });
+  const following = useRef(/** @type {AbortController | null} */ (null));
+
+  const show = useCallback((/** @type {(view: RunView, signal: AbortSignal) => void} */ feed) => {
+    following.current?.abort();
+    following.current = new AbortController();
+    const view = new RunView();
+    setRun(view);
+    feed(view, following.current.signal);
+  }, []);
+  useEffect(() => {
+    const id = jobOfUrl();
+    if (id !== null) {
+      show(async (view, signal) => {
+        await followJob(view, { account, id, signal });
+        if (view.job.input != null && !signal.aborted) onInput(view.job.input);
+      });
+    }
+    return () => following.current?.abort();
+  }, []);
+
+  const start = async (/** @type {Values} */ values) => {
+    const invalid = unparsedErrors(values);
+    if (sending || Object.keys(invalid).length > 0) {
+      setFailure({ error: null, fields: invalid });
+      return;
+    }
+    setSending(true);
+    setFailure({ error: null, fields: {} });
+    try {
+      const input = await toInput(withoutEmptyFiles(values, fieldsOf(detail.schema)), uploadFile);
+      if (detail.run.style === 'cog') {
+        show((view, signal) => runDirectly(view, { path: detail.run.path, input, signal }));
+      } else {
+        const id = await submitJob(detail.run, input);
+        keepRun(account, { id, model: detail.name });
+        setJobInUrl(id);
+        show((view, signal) => followJob(view, { account, id, signal }));
+      }
+    } catch (cause) {
+      const error = /** @type {ApiError} */ (cause);
+      setFailure({ error, fields: error.fields ?? {} });
+      focusFirst(Object.keys(error.fields ?? {}));
+    } finally {
+      setSending(false);
+    }
+  };
+
+  const cancel = () => {
+    if (run === null || run.ended) return;
+    if (detail.run.style === 'cog') following.current?.abort();
+    else if (run.job.id !== undefined) cancelJob(account, run.job.id).catch((error) => showToast(`The run could not be canceled: ${error.message}`, 'bad'));
+  };
+
+  return { run, sending, start, cancel, error: failure.error, fieldErrors: failure.fields, clearErrors: () => setFailure({ error: null, fields: {} }) };
+}
+
+/** @param {string[]} names */
+function focusFirst(names) {
+  for (const name of names) {
+    const element = document.getElementById(`input-${name}`);
+    if (element !== null) {
+      element.focus();
+      return;
+    }
+  }
+}
+
+/**
+ * Ctrl+Enter runs, Escape cancels, wherever the focus is.
+ * @param {{onRun: () => void, onCancel: () => void}} actions
+ */
+function useKeys(actions) {
+  const latest = useRef(actions);
+  latest.current = actions;
+  useEffect(() => {
+    const press = (/** @type {KeyboardEvent} */ event) => {
+      if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {
+        event.preventDefault();
+        latest.current.onRun();
+      } else if (event.key === 'Escape' && !event.defaultPrevented) {
+        latest.current.onCancel();
+      }
+    };
+    document.addEventListener('keydown', press);
+    return () => document.removeEventListener('keydown', press);
+  }, []);
+}

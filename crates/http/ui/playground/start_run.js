@@ -1,0 +1,52 @@
+// Starts a run with the public API's own request, and cancels it.
+
+import { request, requestJson } from '../lib/api.js';
+
+/** @typedef {import('../lib/types.d.ts').ModelDetail} ModelDetail */
+
+/**
+ * Submits a job and returns its id. Fails with `ApiError`, whose `fields` belong to inputs.
+ * @param {ModelDetail['run']} run
+ * @param {Record<string, unknown>} input
+ * @returns {Promise<string>}
+ */
+export async function submitJob({ path, style }, input) {
+  /** @type {Record<string, string>} */
+  const headers = style === 'replicate' ? { Prefer: 'respond-async' } : {};
+  const answer = await requestJson(path, { method: 'POST', json: { input }, headers });
+  return String(answer.id);
+}
+
+/**
+ * @param {string} account
+ * @param {string} id
+ */
+export async function cancelJob(account, id) {
+  await request(`admin/jobs/${encodeURIComponent(account)}/${encodeURIComponent(id)}/cancel`, { method: 'POST' });
+}
+
+/**
+ * Uploads a file and returns its URL.
+ * @param {File} file
+ * @returns {Promise<string>}
+ */
+export async function uploadFile(file) {
+  const body = new FormData();
+  body.append('content', file, file.name);
+  const answer = await requestJson('v1/files', { method: 'POST', body });
+  return String(answer.urls.get);
+}
+
+/**
+ * The path of the job in the public API, whose answer the page shows as raw text.
+ * @param {{api?: string, id?: string, model?: string, endpoint?: string, kind?: string}} job
+ * @returns {string | null}
+ */
+export function publicJobPath({ api, id, model, endpoint, kind }) {
+  if (id === undefined) return null;
+  const name = encodeURIComponent(id);
+  if (api === 'runpod') return `v2/${encodeURIComponent(endpoint ?? model ?? '')}/status/${name}`;
+  if (api === 'replicate') return `v1/${kind === 'training' ? 'trainings' : 'predictions'}/${name}`;
+  if (api === 'cog') return `predictions/${name}`;
+  return null;
+}

@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import vm from 'node:vm';
+import { javascript, python, shell } from '../playground/code/quote.js';
+import { samplesOf } from '../playground/code/samples.js';
+import { LocalFile } from '../playground/inputs/values.js';
+
+// Texts that leave a literal, expand a variable or change a line, if a language's quoting is wrong.
+const HOSTILE = {
+  quotes: `'"\`''""`,
+  backslashes: '\\ \\\\ \\n \\\' \\" \\u0041 \\',
+  lines: 'a\nb\r\nc\td\u2028e\u2029f\u0085g',
+  shell: '$HOME $(id) `id` ${x} !! ~ * & ; | > #',
+  templates: '${1+1} {x} {{y}} %s %(a)s f"{1}"',
+  html: '</script><!-- <script>alert(1)</script>',
+  unicode: 'ü 漢 🌊 \u202e \ufeff \u200b',
+  control: '\u0000\u0001\u001b[31m\u007f',
+  numbers: [0, -1.5, 1e21, 1e-7],
+  nested: { '': null, "key'\"\\": [true, false, {}], __proto__x: [] },
+  "it's": 'x',
+};
+Object.defineProperty(HOSTILE, '__proto__', { value: 'own', enumerable: true });
+
+/** @param {string} program @param {string[]} args @param {object} [options] */
+function run(program, args, options = {}) {
+  return execFileSync(program, args, { encoding: 'utf8', ...options });
+}
+
+test('a shell reads the same text', () => {
+  const text = JSON.stringify(HOSTILE);
+  assert.equal(run('bash', ['-c', `printf %s ${shell(text)}`]), text);
+  assert.equal(run('sh', ['-c', `printf %s ${shell(text)}`]), text);
+});
+
+test('Python reads the same value', () => {
+  const code = `import json\nprint(json.dumps(${python(HOSTILE)}))`;
+  assert.deepEqual(JSON.parse(run('python3', ['-'], { input: code })), JSON.parse(JSON.stringify(HOSTILE)));
+});
+
+test('a single surrogate is a value of Python', () => {
+  const code = `import json\nprint(json.dumps(${python('\ud800')}))`;
+  assert.equal(JSON.parse(run('python3', ['-'], { input: code })), '\ud800');
+});
+
+test('JavaScript reads the same value', () => {
+  const value = vm.runInNewContext(`JSON.stringify(${javascript(HOSTILE)})`);
+  assert.deepEqual(JSON.parse(value), JSON.parse(JSON.stringify(HOSTILE)));
+});
+
+/** @param {Partial<import('../playground/code/samples.js').SampleRequest>} [change] */
+function request(change) {
+  return {
+    root: 'http://localhost:5000/prefix/', model: 'owner/name', run: { path: 'v1/models/owner/name/predictions', style: 'replicate' },
+    values: HOSTILE, apis: ['replicate'], chat: false, messages: null, ...change,
+  };
+}
+
+test('curl sends the body that the playground sends', () => {
+  const text = samplesOf(request())[0].text;
+  const arguments_ = run('bash', ['-c', `curl() { printf '%s\\0' "$@"; }\nTIDEGATE_API_TOKEN=t\n${text}`]).split('\0');
+  assert.ok(arguments_.includes('http://localhost:5000/prefix/v1/models/owner/name/predictions'));
+  assert.ok(arguments_.includes('Authorization: Bearer t'));
+  assert.deepEqual(JSON.parse(arguments_[arguments_.indexOf('-d') + 1]), { input: JSON.parse(JSON.stringify(HOSTILE)) });
+});
+
+test('curl reads a file with a hostile name', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'tidegate-ui-'));
+  const name = "it's $(touch x) \"q\".txt";
+  writeFileSync(join(folder, name), 'tide');
+  const values = { image: new LocalFile(new File(['tide'], name, { type: 'text/plain' })), text: 'FILE0. FILE' };
+  const text = samplesOf(request({ values }))[0].text;
+  const body = run('bash', ['-c', `curl() { cat; }\n${text}`], { cwd: folder });
+  assert.deepEqual(JSON.parse(body), { input: { image: 'data:text/plain;base64,dGlkZQ==', text: 'FILE0. FILE' } });
+  rmSync(folder, { recursive: true });
+});
+
+const PYTHON_SAMPLES = [
+  request(),
+  request({ run: { path: 'v2/name/run', style: 'runpod' }, model: 'name' }),
+  request({ values: { image: new LocalFile(new File(['x'], 'a"b.png')) } }),
+  request({ values: { image: new LocalFile(new File(['x'], 'a"b.png')) }, run: { path: 'v2/name/run', style: 'runpod' } }),
+  request({ values: { prompt: HOSTILE.quotes + HOSTILE.lines }, chat: true, apis: ['openai'] }),
+  request({ messages: [{ role: 'user', content: HOSTILE.quotes + HOSTILE.backslashes }] }),
+];
+
+test('each sample of Python compiles', () => {
+  for (const sample of PYTHON_SAMPLES.flatMap(samplesOf)) {
+    if (!sample.id.match(/^(python|replicate|runpod|openai)$/)) continue;
+    run('python3', ['-c', 'import sys; compile(sys.stdin.read(), "sample", "exec")'], { input: sample.text });
+    assert.match(sample.text, /TIDEGATE_API_TOKEN/);
+  }
+});
+
+test('each sample of JavaScript compiles', () => {
+  for (const sample of PYTHON_SAMPLES.flatMap(samplesOf)) {
+    if (!sample.id.match(/^(javascript|.*-js)$/)) continue;
+    run('node', ['--input-type=module', '--check', '-'], { input: sample.text });
+    assert.match(sample.text, /TIDEGATE_API_TOKEN/);
+  }
+});
+
+test('each style has the clients of its API', () => {
+  const ids = (/** @type {any} */ change) => samplesOf(request(change)).map((sample) => sample.id);
+  assert.deepEqual(ids({}), ['curl', 'replicate', 'replicate-js', 'python', 'javascript']);
+  assert.deepEqual(ids({ run: { path: 'v2/name/run', style: 'runpod' } }), ['curl', 'runpod', 'python', 'javascript']);
+  assert.deepEqual(ids({ run: { path: 'predictions', style: 'cog' } }), ['curl', 'python', 'javascript']);
+  assert.deepEqual(ids({ chat: true, apis: ['openai'] }), ['curl', 'replicate', 'replicate-js', 'openai', 'python', 'javascript']);
+  assert.deepEqual(ids({ messages: [] }), ['curl', 'openai', 'openai-js', 'python', 'javascript']);
+});

@@ -1,0 +1,104 @@
+import assert from 'node:assert/strict';
+import { beforeEach, test } from 'node:test';
+import { deltaOf } from '../playground/chat/stream.js';
+import { phasesOf } from '../playground/output/timeline.js';
+import { RunView } from '../playground/run_view.js';
+import { publicJobPath } from '../playground/start_run.js';
+import { stateLine } from '../playground/state_line.js';
+
+/** @type {(() => void)[]} */
+let frames = [];
+
+beforeEach(() => {
+  frames = [];
+  Object.assign(globalThis, { document: { hidden: false }, requestAnimationFrame: (/** @type {() => void} */ run) => frames.push(run) });
+});
+
+function paint() {
+  const waiting = frames;
+  frames = [];
+  waiting.forEach((run) => run());
+}
+
+test('many values are painted once per frame', () => {
+  const run = new RunView();
+  let painted = 0;
+  run.listeners.add(() => { painted += 1; });
+  for (let index = 0; index < 100; index += 1) run.takeOutput(index, 'x');
+  assert.equal(painted, 0);
+  paint();
+  assert.deepEqual([painted, run.text.length], [1, 100]);
+});
+
+test('a resumed stream may repeat values', () => {
+  const run = new RunView();
+  run.takeOutput(0, 'a');
+  run.takeOutput(1, 'b');
+  run.takeOutput(0, 'a');
+  run.takeOutput(1, 'b');
+  run.takeOutput(2, 'c');
+  assert.deepEqual(run.parts, ['a', 'b', 'c']);
+});
+
+test('the final document keeps a text that continues the stream', () => {
+  const run = new RunView();
+  run.takeOutput(0, 'a');
+  run.takeLogs('one\n');
+  const { generation } = run;
+  run.takeDocument({ status: 'succeeded', output: ['a', 'b'], output_is_list: true, logs: 'one\ntwo\n' });
+  assert.deepEqual([run.text, run.logs, run.generation, run.ended], ['ab', 'one\ntwo\n', generation, true]);
+});
+
+test('a final document with other values replaces the stream', () => {
+  const run = new RunView();
+  run.takeOutput(0, 'data:x');
+  const { generation } = run;
+  run.takeDocument({ status: 'succeeded', output: 'https://files/x', output_is_list: false });
+  assert.deepEqual([run.output, run.generation > generation], ['https://files/x', true]);
+});
+
+test('a restart voids output and logs', () => {
+  const run = new RunView();
+  run.takeOutput(0, 'a');
+  run.takeLogs('x');
+  run.clear();
+  run.takeOutput(0, 'b');
+  assert.deepEqual([run.parts, run.text, run.logs], [['b'], 'b', '']);
+});
+
+test('a list with one value is a list', () => {
+  const run = new RunView();
+  run.takeDocument({ status: 'succeeded', output: ['a'], output_is_list: true });
+  assert.deepEqual(run.output, ['a']);
+});
+
+test('the phases of a job that runs, and of one that ended', () => {
+  const created = '2026-01-01T00:00:00Z';
+  const now = Date.parse('2026-01-01T00:00:10Z');
+  assert.deepEqual(phasesOf({ created_at: created, started_at: null }, now).map(({ id, seconds }) => [id, seconds]), [['waited', 10], ['ran', 0]]);
+  const running = phasesOf({ created_at: created, started_at: '2026-01-01T00:00:04Z', waited_s: 1, loaded_s: 3, ran_s: 0.1 }, now);
+  assert.deepEqual(running.map(({ id, seconds }) => [id, seconds]), [['waited', 1], ['loaded', 3], ['ran', 6]]);
+  const ended = phasesOf({ created_at: created, started_at: created, completed_at: created, waited_s: 0.5, ran_s: 2 }, now);
+  assert.deepEqual(ended.map(({ id, seconds }) => [id, seconds]), [['waited', 0.5], ['ran', 2]]);
+});
+
+test('the state of a model in one line', () => {
+  const now = Date.parse('2026-01-01T00:00:12Z');
+  const since = '2026-01-01T00:00:00Z';
+  assert.deepEqual(stateLine({ health: 'STARTING', detail: 'loading weights', since }, now), { badge: 'loading 12 s', text: 'loading weights' });
+  assert.deepEqual(stateLine({ health: 'READY', detail: null, since }, now), { badge: 'ready', text: '' });
+  assert.deepEqual(stateLine({ health: 'SETUP_FAILED', detail: 'setup failed: no CUDA', since }, now), { badge: 'setup failed', text: 'no CUDA' });
+});
+
+test('the text of a chunk, and an error in the stream', () => {
+  assert.equal(deltaOf('{"choices":[{"delta":{"content":"a"}}]}'), 'a');
+  assert.equal(deltaOf('{"choices":[],"usage":{}}'), '');
+  assert.equal(deltaOf('[DONE]'), '');
+  assert.throws(() => deltaOf('{"error":{"message":"out of words"}}'), /out of words/);
+});
+
+test('the path of a job in its API', () => {
+  assert.equal(publicJobPath({ api: 'replicate', id: 'a/b', model: 'o/n', kind: 'prediction' }), 'v1/predictions/a%2Fb');
+  assert.equal(publicJobPath({ api: 'runpod', id: 'x', model: 'n', endpoint: 'e' }), 'v2/e/status/x');
+  assert.equal(publicJobPath({ api: 'openai', id: 'x' }), null);
+});

@@ -1,0 +1,124 @@
+"""The playground in a real browser: runs, files, chat, attacks, sign-in, and every example."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import requests
+from environment import ROOT, copy_model, shim_python
+from fleet_file import endpoint, model
+from platform_server import Platform
+
+ALICE = "alice-0123456789abcdef"
+
+
+@pytest.fixture
+def gates_folder(tmp_path: Path) -> Path:
+    """A folder for files that predictions wait for."""
+    folder = tmp_path / "gates"
+    folder.mkdir()
+    return folder
+
+
+def folder_of(tmp_path: Path, *models: str | Path) -> Path:
+    """A folder with copies of several models."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    for name in models:
+        copy_model(name, folder)
+    return folder
+
+
+def test_playground(start_server, run_browser_tests, tmp_path, gates_folder):
+    files = ROOT / "examples" / "files"
+    models = folder_of(tmp_path, "ui_kinds", "ui_media", "many", "chat_words", files)
+    server = start_server(models, "--queue", "20", "--data-dir", str(tmp_path / "data"))
+    run_browser_tests(
+        "playground.test.mjs", url=server.url, gates=str(gates_folder), python=str(shim_python())
+    )
+
+
+def test_attacks(start_server, run_browser_tests, tmp_path):
+    models = folder_of(tmp_path, "ui_attacks", "echo")
+    server = start_server(models, "--data-dir", str(tmp_path / "data"))
+    run_browser_tests("attacks.test.mjs", url=server.url)
+
+
+def test_sign_in(start_server, run_browser_tests):
+    server = start_server("echo", env={"TIDEGATE_API_TOKENS": f"{ALICE}:alice"})
+    run_browser_tests("sign_in.test.mjs", url=server.url, user=ALICE)
+
+
+def test_first_screen_of_every_example(start_server, run_browser_tests):
+    examples = sorted(path.name for path in (ROOT / "examples").iterdir() if path.is_dir())
+    server = start_server(ROOT / "examples")
+    run_browser_tests("examples.test.mjs", url=server.url, examples=",".join(examples))
+
+
+@pytest.fixture
+def prefix_proxy() -> Iterator[Callable[[str], str]]:
+    """Put a server below the prefix `/gate` of a reverse proxy."""
+    started: list[ThreadingHTTPServer] = []
+
+    def start(url: str) -> str:
+        class Proxy(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def forward(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                path = self.path.removeprefix("/gate")
+                with requests.request(
+                    self.command, url + path, data=body, headers=dict(self.headers), stream=True, timeout=30
+                ) as reply:
+                    self.send_response(reply.status_code)
+                    for name in ("content-type", "content-security-policy", "location"):
+                        if name in reply.headers:
+                            self.send_header(name, reply.headers[name])
+                    self.send_header("connection", "close")
+                    self.end_headers()
+                    self.close_connection = True
+                    with suppress(OSError):
+                        for piece in reply.iter_content(None):
+                            self.wfile.write(piece)
+
+            do_GET = do_POST = forward
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        proxy = ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+        started.append(proxy)
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{proxy.server_port}/gate"
+
+    yield start
+    for proxy in started:
+        proxy.shutdown()
+        proxy.server_close()
+
+
+def test_below_a_proxy_prefix(start_server, run_browser_tests, prefix_proxy):
+    server = start_server(ROOT / "examples" / "hello")
+    run_browser_tests("prefix.test.mjs", url=prefix_proxy(server.url))
+
+
+def test_router(router, start_server, run_browser_tests, tmp_path):
+    backend = start_server(folder_of(tmp_path, "chat_words", "many"))
+    cog = model("local/many", endpoint(backend.url, kind="tidegate"))
+    running = router(cog, model("local/chat_words", endpoint(backend.url)))
+    run_browser_tests("router.test.mjs", url=running.url)
+
+
+def test_platform(platform: Platform, run_browser_tests):
+    run_browser_tests("platform.test.mjs", url=platform.url)
+
+
+def test_server_without_models(platform: Platform, run_browser_tests):
+    removed = platform.call("POST", "/admin/endpoints/echo/remove")
+    assert removed.status_code < 300, removed.text
+    run_browser_tests("no_models.test.mjs", url=platform.url)
