@@ -14,6 +14,9 @@ from environment import ROOT, copy_model, shim_python
 from fleet_file import endpoint, model
 from platform_server import Platform
 
+#: A file of browser tests is one test of pytest.
+pytestmark = pytest.mark.timeout(150)
+
 ALICE = "alice-0123456789abcdef"
 
 

@@ -43,7 +43,7 @@ function SaveButton({ file }) {
   // The page may show files of the files store, but reads only those of its own server.
   if (isElsewhere(file)) return html`<a class="button small" href=${file.url} target="_blank" rel="noopener noreferrer"><${Icon} name="link" />Open</a>`;
   const save = () => download(file).catch((error) => showToast(`The file could not be read: ${error.message}`, 'bad'));
-  return html`<button type="button" class="button small" onClick=${save} aria-label="Download ${file.name}"><${Icon} name="download" />Download</button>`;
+  return html`<button type="button" class="button small" onClick=${save} aria-label="Download ${file.name}"><${Icon} name="download" /><span class="save-label">Download</span></button>`;
 }
 
 /** @param {OutputFile} file */
