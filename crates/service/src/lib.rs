@@ -32,10 +32,10 @@ mod webhook;
 use tidegate_core::random;
 
 pub use cluster::{
-    CallError, Cluster, ClusterMetrics, ClusterMonitor, ClusterSettings, ClusterState,
+    ApiReplicas, CallError, Cluster, ClusterMetrics, ClusterMonitor, ClusterSettings, ClusterState,
     ClusterUpkeep, DirectorCalls, DirectorSightings, LeaseRequestResult, LeaseTokens,
     LinkedMessage, MessageLinks, ModelCatalog, ModelQueueUsage, QueueDirectory, QueuedMarks,
-    SeenDirector, StreamUrls,
+    SeenDirector, SeenReplica, StreamUrls,
 };
 pub use config::{Config, Deps, JobSettings, OnLost, RendererFactory};
 pub use files::store::{

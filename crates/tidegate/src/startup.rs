@@ -24,7 +24,9 @@ use tidegate_http::replicate::CrossApiRenderer;
 use tidegate_http::ui::{self, EndpointSource, ServerCommand, Setting, UiData, UiSources};
 use tidegate_net::Url;
 use tidegate_queue::upkeep::{self, UpkeepConfig};
-use tidegate_service::{ClusterMonitor, DirectorSightings, ModelRegistry, Resumed, WebhookSecrets};
+use tidegate_service::{
+    ApiReplicas, ClusterMonitor, DirectorSightings, ModelRegistry, Resumed, WebhookSecrets,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{ListenArgs, WebhookArgs};
@@ -154,6 +156,7 @@ impl ListeningServer {
             router: None,
             cluster: metrics.cluster.clone(),
             directors: ui.directors,
+            replicas: ui.replicas,
             settings: ui.settings,
         };
         let ui_data = UiData::new(ui_sources);
@@ -211,6 +214,8 @@ pub(crate) struct UiParts {
     pub(crate) settings: Arc<[Setting]>,
     /// The directors of a cluster.
     pub(crate) directors: Option<Arc<DirectorSightings>>,
+    /// The API processes of a cluster.
+    pub(crate) replicas: Option<Arc<ApiReplicas>>,
     /// Where output files are downloaded from, if not from the address of the page.
     pub(crate) file_origins: Vec<Url>,
 }

@@ -21,13 +21,13 @@ const MARGIN: usize = 100;
 
 /// The position of a job in the list, and the end of a page.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct PageCursor {
+pub(super) struct JobListCursor {
     is_ended: bool,
     created_at: Reverse<Timestamp>,
     id: String,
 }
 
-impl PageCursor {
+impl JobListCursor {
     fn of(job: &JobSummary) -> Self {
         Self {
             is_ended: job.status.is_terminal(),
@@ -53,7 +53,7 @@ impl PageCursor {
     }
 }
 
-impl fmt::Display for PageCursor {
+impl fmt::Display for JobListCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = if self.is_ended { "over" } else { "open" };
         let created_at = self.created_at.0.as_microsecond();
@@ -64,14 +64,14 @@ impl fmt::Display for PageCursor {
 /// The jobs of a page, and the cursor of the next one.
 pub(super) struct JobPage {
     pub(super) jobs: Vec<JobSummary>,
-    pub(super) next: Option<PageCursor>,
+    pub(super) next: Option<JobListCursor>,
 }
 
 /// The matching jobs after a cursor.
 pub(super) async fn find_page(
     jobs: &JobService,
     filter: &JobFilter,
-    after: Option<&PageCursor>,
+    after: Option<&JobListCursor>,
 ) -> Result<JobPage, StoreError> {
     // All jobs in memory, also those that do not match: their records in the store may be outdated.
     let in_memory = jobs.list_in_memory(&JobFilter::default()).into_iter();
@@ -86,7 +86,7 @@ pub(super) async fn find_page(
 }
 
 /// The queries for the records of a page: one for open jobs, one for ended ones.
-fn queries(filter: &JobFilter, after: Option<&PageCursor>) -> Vec<JobFilter> {
+fn queries(filter: &JobFilter, after: Option<&JobListCursor>) -> Vec<JobFilter> {
     let is_wanted =
         |status: &Status| filter.statuses.is_empty() || filter.statuses.contains(status);
     let query = |is_ended: bool| {
@@ -108,18 +108,18 @@ fn queries(filter: &JobFilter, after: Option<&PageCursor>) -> Vec<JobFilter> {
 fn page_of(
     jobs: impl Iterator<Item = JobSummary>,
     filter: &JobFilter,
-    after: Option<&PageCursor>,
+    after: Option<&JobListCursor>,
 ) -> JobPage {
-    let is_after = |job: &JobSummary| after.is_none_or(|cursor| PageCursor::of(job) > *cursor);
+    let is_after = |job: &JobSummary| after.is_none_or(|cursor| JobListCursor::of(job) > *cursor);
     let mut jobs: Vec<JobSummary> = jobs
         .filter(|job| filter.matches(job) && is_after(job))
         .collect();
-    jobs.sort_by_cached_key(PageCursor::of);
+    jobs.sort_by_cached_key(JobListCursor::of);
     let is_last = jobs.len() <= filter.limit;
     jobs.truncate(filter.limit);
     let last = jobs.last().filter(|_| !is_last);
     JobPage {
-        next: last.map(PageCursor::of),
+        next: last.map(JobListCursor::of),
         jobs,
     }
 }
@@ -174,7 +174,7 @@ mod tests {
                     .collect::<String>(),
             );
             let Some(next) = page.next else { break };
-            cursor = PageCursor::parse(&next.to_string());
+            cursor = JobListCursor::parse(&next.to_string());
             assert_eq!(cursor.as_ref(), Some(&next));
         }
         assert_eq!(seen, ["eb", "f.gc", "da"]);
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn only_the_records_that_a_page_needs_are_read() {
-        let cursor = PageCursor::of(&job("a", 7, Status::Succeeded));
+        let cursor = JobListCursor::of(&job("a", 7, Status::Succeeded));
         let filter = JobFilter {
             limit: 10,
             ..JobFilter::default()
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn other_texts_are_no_cursors() {
         for text in ["", "open", "open.1", "over.x.a", "late.1.a"] {
-            assert_eq!(PageCursor::parse(text), None, "{text}");
+            assert_eq!(JobListCursor::parse(text), None, "{text}");
         }
     }
 }

@@ -7,7 +7,7 @@ use tidegate_core::store::JobFilter;
 use tidegate_core::{Account, JobId, Status};
 use url::form_urlencoded;
 
-use super::job_page::PageCursor;
+use super::job_page::JobListCursor;
 use super::reply::ApiError;
 
 /// How many jobs are listed by default, and at most.
@@ -63,11 +63,11 @@ impl AdminQuery {
     }
 
     /// The job after which the page begins.
-    pub(super) fn before(&self) -> Result<Option<PageCursor>, ApiError> {
+    pub(super) fn before(&self) -> Result<Option<JobListCursor>, ApiError> {
         let Some(text) = self.value("before") else {
             return Ok(None);
         };
-        let cursor = PageCursor::parse(text);
+        let cursor = JobListCursor::parse(text);
         let cursor = cursor.ok_or_else(|| invalid("before", text, "use the `next` of a response"));
         cursor.map(Some)
     }

@@ -163,6 +163,7 @@ impl Gateway {
             router: Some(router),
             cluster: None,
             directors: None,
+            replicas: None,
             settings: parts.settings,
         };
         let ui = UiData::new(ui);

@@ -27,7 +27,7 @@ use axum::middleware::from_fn;
 use axum::routing::{any, get};
 use jiff::Timestamp;
 use tidegate_service::{
-    ClusterMonitor, ClusterState, DirectorSightings, JobService, ModelRegistry,
+    ApiReplicas, ClusterMonitor, ClusterState, DirectorSightings, JobService, ModelRegistry,
 };
 use tokio::time::MissedTickBehavior;
 use url::Url;
@@ -72,6 +72,8 @@ pub struct UiSources {
     pub cluster: Option<Arc<ClusterMonitor>>,
     /// The directors of that cluster.
     pub directors: Option<Arc<DirectorSightings>>,
+    /// The API processes of that cluster.
+    pub replicas: Option<Arc<ApiReplicas>>,
     /// The settings of the command.
     pub settings: Arc<[Setting]>,
 }

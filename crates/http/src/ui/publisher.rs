@@ -148,6 +148,9 @@ fn texts_of(sections: &Sections) -> SectionTexts {
     if let Some(directors) = &sections.directors {
         texts.insert("directors", text(directors));
     }
+    if let Some(replicas) = &sections.replicas {
+        texts.insert("replicas", text(replicas));
+    }
     texts
 }
 
@@ -191,6 +194,7 @@ mod tests {
             children: Vec::new(),
             endpoints: Vec::new(),
             directors: None,
+            replicas: None,
             router: None,
         }
     }

@@ -28,6 +28,7 @@ pub(super) struct Sections {
     pub(super) children: Vec<ChildDocument>,
     pub(super) endpoints: Vec<EndpointLoadDocument>,
     pub(super) directors: Option<Vec<DirectorDocument>>,
+    pub(super) replicas: Option<Vec<ReplicaDocument>>,
     pub(super) router: Option<RouterDocument>,
 }
 
@@ -74,6 +75,13 @@ pub(super) struct DirectorDocument {
     slots: u32,
     running: usize,
     draining: bool,
+    last_seen_s: f64,
+}
+
+/// An API process of the cluster.
+#[derive(Debug, Serialize)]
+pub(super) struct ReplicaDocument {
+    id: String,
     last_seen_s: f64,
 }
 
@@ -142,6 +150,7 @@ impl UiState {
                 .map(endpoint_load)
                 .collect(),
             directors: self.directors(),
+            replicas: self.replicas(sample.at),
             router: self.router_document(),
         }
     }
@@ -190,6 +199,15 @@ impl UiState {
             last_seen_s: tenths(seen.last_seen.as_secs_f64()),
         };
         Some(directors.into_iter().map(document).collect())
+    }
+
+    fn replicas(&self, now: Timestamp) -> Option<Vec<ReplicaDocument>> {
+        let replicas = self.sources.replicas.as_ref()?.seen().into_iter();
+        let document = |seen: tidegate_service::SeenReplica| ReplicaDocument {
+            id: seen.name,
+            last_seen_s: tenths(super::wire::seconds(seen.last_seen, now)),
+        };
+        Some(replicas.map(document).collect())
     }
 
     fn router_document(&self) -> Option<RouterDocument> {

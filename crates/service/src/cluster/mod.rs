@@ -20,6 +20,7 @@ mod queue_directory;
 mod queued_marks;
 mod reconcile;
 mod registered_model;
+mod replicas;
 mod upkeep_handler;
 
 use std::sync::Arc;
@@ -37,6 +38,7 @@ pub use model_catalog::ModelCatalog;
 pub use monitor::{ClusterMonitor, ClusterState, ModelQueueUsage};
 pub use queue_directory::QueueDirectory;
 pub use queued_marks::QueuedMarks;
+pub use replicas::{ApiReplicas, SeenReplica};
 pub use upkeep_handler::ClusterUpkeep;
 
 /// What the processes of a cluster share besides store and queue.

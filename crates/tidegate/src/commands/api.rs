@@ -17,9 +17,9 @@ use tidegate_http::{cog, director, openai, runpod, workers_ai};
 use tidegate_net::{Client, Config as NetConfig, Url};
 use tidegate_runtime::Scratch;
 use tidegate_service::{
-    Cluster, ClusterMonitor, ClusterSettings, ClusterUpkeep, Config, Deps, DirectorCalls, Files,
-    JobService, JobSettings, LeaseTokens, ModelCatalog, ModelRegistry, NoExecutor, OnLost,
-    QueueDirectory, QueuedMarks, free_space,
+    ApiReplicas, Cluster, ClusterMonitor, ClusterSettings, ClusterUpkeep, Config, Deps,
+    DirectorCalls, Files, JobService, JobSettings, LeaseTokens, ModelCatalog, ModelRegistry,
+    NoExecutor, OnLost, QueueDirectory, QueuedMarks, free_space,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -130,6 +130,10 @@ pub(crate) async fn api(
         }),
         config: args.upkeep.config(),
     };
+    let replicas = Arc::new(ApiReplicas::new(
+        Arc::clone(&documents),
+        consumer_name(&server),
+    ));
     let (services, owned) = (models.clone(), Arc::clone(&endpoints));
     let listed = Arc::clone(&endpoints);
     let mut server = server.start(ServerParts {
@@ -150,6 +154,7 @@ pub(crate) async fn api(
             files: Some(cross_api),
             settings,
             directors: Some(Arc::clone(&cluster.directors)),
+            replicas: Some(Arc::clone(&replicas)),
             file_origins: args.public_url.clone().into_iter().collect(),
         },
     });
@@ -161,6 +166,7 @@ pub(crate) async fn api(
             models.reconcile(&cluster),
             cluster.queued_marks.run(&*cluster.leases, &*queue),
             endpoints.run(),
+            replicas.run(),
             file_upkeep(files.as_ref(), &backends),
         );
     });
@@ -169,6 +175,7 @@ pub(crate) async fn api(
         .drain(async |http| {
             // First, so that another process takes the endpoints over meanwhile.
             http.while_running(endpoints.release()).await;
+            replicas.leave().await;
             shutdown::drain(&models, None, args.drain_timeout, http).await;
         })
         .await;

@@ -68,6 +68,7 @@ pub(crate) async fn platform(
             files: None,
             settings,
             directors: None,
+            replicas: None,
             file_origins: Vec::new(),
         },
     });

@@ -125,6 +125,7 @@ pub(crate) async fn serve(
             files: Some(cross_api),
             settings,
             directors: None,
+            replicas: None,
             file_origins: file_origins(args),
         },
     });

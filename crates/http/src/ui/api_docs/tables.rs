@@ -51,7 +51,7 @@ pub(super) static REPLICATE: RouteTable = RouteTable {
             &[
                 ("version", "the id of the version, or `owner/name`"),
                 ("input", "the inputs of the model"),
-                ("webhook", "the URL that is told about the prediction"),
+                ("webhook", "the URL that receives events of the prediction"),
                 (
                     "webhook_events_filter",
                     "which events are sent: start, output, logs, completed",
@@ -149,7 +149,7 @@ pub(super) static REPLICATE: RouteTable = RouteTable {
             "Create a prediction of a model",
             &[
                 ("input", "the inputs of the model"),
-                ("webhook", "the URL that is told about the prediction"),
+                ("webhook", "the URL that receives events of the prediction"),
                 (
                     "webhook_events_filter",
                     "which events are sent: start, output, logs, completed",
@@ -181,7 +181,7 @@ pub(super) static REPLICATE: RouteTable = RouteTable {
             &[
                 ("destination", "the model that gets the new version"),
                 ("input", "the inputs of the model"),
-                ("webhook", "the URL that is told about the prediction"),
+                ("webhook", "the URL that receives events of the prediction"),
             ],
         ),
         route("GET", "/v1/deployments", "List deployments", &[]),
@@ -228,7 +228,7 @@ pub(super) static REPLICATE: RouteTable = RouteTable {
             "Create a prediction of a deployment",
             &[
                 ("input", "the inputs of the model"),
-                ("webhook", "the URL that is told about the prediction"),
+                ("webhook", "the URL that receives events of the prediction"),
                 (
                     "webhook_events_filter",
                     "which events are sent: start, output, logs, completed",
@@ -377,7 +377,7 @@ pub(super) static RUNPOD_LOCAL: RouteTable = RouteTable {
             "Start a job",
             &[
                 ("input", "the input of the handler"),
-                ("webhook", "the URL that is told about the end of the job"),
+                ("webhook", "the URL that receives the end of the job"),
             ],
         ),
         route(
@@ -386,7 +386,7 @@ pub(super) static RUNPOD_LOCAL: RouteTable = RouteTable {
             "Run a job and wait for its end",
             &[
                 ("input", "the input of the handler"),
-                ("webhook", "the URL that is told about the end of the job"),
+                ("webhook", "the URL that receives the end of the job"),
             ],
         ),
         route("GET", "/status/{id}", "Get the status of a job", &[]),
@@ -420,7 +420,7 @@ pub(super) static RUNPOD_PLATFORM: RouteTable = RouteTable {
             "Start a job",
             &[
                 ("input", "the input of the handler"),
-                ("webhook", "the URL that is told about the end of the job"),
+                ("webhook", "the URL that receives the end of the job"),
                 (
                     "policy",
                     "the limits of the job: executionTimeout, ttl, lowPriority",
@@ -433,7 +433,7 @@ pub(super) static RUNPOD_PLATFORM: RouteTable = RouteTable {
             "Run a job and wait for its end, for a time",
             &[
                 ("input", "the input of the handler"),
-                ("webhook", "the URL that is told about the end of the job"),
+                ("webhook", "the URL that receives the end of the job"),
                 (
                     "policy",
                     "the limits of the job: executionTimeout, ttl, lowPriority",

@@ -1,0 +1,77 @@
+"""The web UI of the API processes of a cluster, where directors run the jobs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
+
+from backends import Postgres
+from cluster import Cluster, new_cluster_with
+from ui_requests import events, get, read, run
+from waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two API processes and a director of the model `steps`."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with Postgres() as postgres, new_cluster_with(postgres, folder) as cluster:
+        for _ in range(2):
+            cluster.start_api()
+        cluster.start_director("steps", name="d1")
+        cluster.wait_for_model("local/steps")
+        yield cluster
+
+
+def test_a_job_is_followed_and_resumed_in_any_process(cluster, tmp_path):
+    first, second = (api.url for api in cluster.apis)
+    assert read(first, "session")["server"]["command"] == "api"
+    job = run(first, "local/steps", {"count": 2, "gates": str(tmp_path)})
+    stream = events(second, f"jobs/~/{job}/events")
+    (tmp_path / "0").touch()
+    seen = stream.next("output")
+    assert seen.data == {"index": 0, "value": "value 0"}
+    stream.close()
+    resumed = events(first, f"jobs/~/{job}/events", last_id=seen.id)
+    (tmp_path / "1").touch()
+    rest = list(resumed)
+    assert "restarted" not in [event.name for event in rest]
+    assert [event.data for event in rest if event.name == "output"] == [{"index": 1, "value": "value 1"}]
+    assert (rest[-1].name, rest[-1].data["status"]) == ("end", "succeeded")
+    shown = read(second, f"jobs/~/{job}")
+    assert (shown["output"], shown["input"]["count"]) == (["value 0", "value 1"], 2)
+
+
+def test_a_job_that_waits_or_runs_can_be_canceled(cluster, tmp_path):
+    first, second = (api.url for api in cluster.apis)
+    job = run(first, "local/steps", {"gates": str(tmp_path)})
+    stream = events(second, f"jobs/~/{job}/events")
+    stream.next("job")
+    assert cluster.apis[0].post(f"/admin/jobs/~/{job}/cancel").status == 200
+    assert stream.next("end").data["status"] == "canceled"
+
+
+def test_the_dashboard_shows_the_whole_cluster(cluster, tmp_path):
+    first, second = (api.url for api in cluster.apis)
+    jobs = [run(first, "local/steps", {"gates": str(tmp_path), "count": 1}) for _ in range(3)]
+
+    def shown():
+        sections = read(second, "snapshot")["sections"]
+        [queue] = [queue for queue in sections["queues"] if queue["model"] == "local/steps"]
+        return sections if queue["waiting"] + queue["running"] == 3 else None
+
+    sections = wait_until(shown, "the jobs in the queues")
+    assert sections["overview"]["in_flight"] == 3
+    [director] = wait_until(lambda: read(first, "snapshot")["sections"]["directors"], "a heartbeat")
+    assert (director["id"], director["models"], director["slots"]) == ("d1", ["local/steps"], 1)
+    wait_until(lambda: len(read(first, "snapshot")["sections"]["replicas"]) == 2, "both processes", 20)
+    listed = [job["id"] for job in get(second, "/admin/jobs?status=open").json()["jobs"]]
+    assert sorted(listed) == sorted(jobs)
+    (tmp_path / "0").touch()
+    for job in jobs:
+        events(second, f"jobs/~/{job}/events").next("end")
