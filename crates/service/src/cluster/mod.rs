@@ -19,6 +19,8 @@ mod queue_directory;
 mod queued_marks;
 mod reconcile;
 mod registered_model;
+mod trained_catalog;
+mod trained_jobs;
 mod upkeep_handler;
 
 use std::sync::Arc;
@@ -35,6 +37,7 @@ pub use model_catalog::ModelCatalog;
 pub use monitor::{ClusterMonitor, ClusterState, ModelQueueUsage};
 pub use queue_directory::QueueDirectory;
 pub use queued_marks::QueuedMarks;
+pub use trained_catalog::TrainedCatalog;
 pub use upkeep_handler::ClusterUpkeep;
 
 /// What the processes of a cluster share besides store and queue.
