@@ -12,7 +12,7 @@ import pytest
 import requests
 from backends import Postgres
 from cluster import Cluster
-from environment import tidegate_bin, tidegate_env
+from environment import copy_model, tidegate_bin, tidegate_env
 from s3_bucket import BUCKET, moto_bucket
 from server_process import Server
 from waiting import wait_until
@@ -157,8 +157,10 @@ def test_a_damaged_file_is_reported_and_left_behind(postgres: Postgres, data: di
     assert sha256 not in stored and len(stored) == 4, stored
 
 
-def test_trained_versions_keep_their_weights(postgres: Postgres, server_pool, tmp_path: Path):
-    folder, target = tmp_path / "data", tmp_path / "target"
+@pytest.fixture
+def trained(server_pool, tmp_path: Path) -> dict:
+    """A data folder with a trained version and a prediction of it that has not ended."""
+    folder, gate = tmp_path / "data", tmp_path / "gate"
     server = server_pool.fresh("tidegate", "learns", flags=["--data-dir", str(folder)])
     model = {"owner": "anonymous", "name": "mine", "visibility": "private", "hardware": "local"}
     post(server.url, "/v1/models", model)
@@ -167,14 +169,54 @@ def test_trained_versions_keep_their_weights(postgres: Postgres, server_pool, tm
     training = post(server.url, f"/v1/models/local/learns/versions/{version}/trainings", body)
     made = ended(server.url, training["id"], "trainings")
     assert made["status"] == "succeeded", made
+    waits = {"input": {"name": "Ada", "gate": str(gate)}}
+    id = post(server.url, "/v1/models/anonymous/mine/predictions", waits)["id"]
     kill(server)
+    gate.touch()
+    return {"folder": folder, "training": made, "waiting": id}
 
-    url = postgres.create_database(f"test-{uuid.uuid4().hex}")
-    done = migrate(folder, url, "--target-data-dir", str(target))
+
+def test_trained_versions_keep_their_weights(postgres: Postgres, server_pool, trained: dict, tmp_path: Path):
+    target, url = tmp_path / "target", postgres.create_database(f"test-{uuid.uuid4().hex}")
+    done = migrate(trained["folder"], url, "--target-data-dir", str(target))
     assert done.returncode == 0 and "2 files" in done.stdout, done.stderr
     flags = ["--data-dir", str(target), "--postgres", url]
     server = server_pool.fresh("tidegate", "learns", flags=flags)
     id = post(server.url, "/v1/models/anonymous/mine/predictions", {"input": {"name": "Ada"}})["id"]
-    assert "".join(ended(server.url, id)["output"]) == "greeting.txt salve Ada"
-    weights = requests.get(f"{server.url}/v1/trainings/{training['id']}", timeout=20).json()["output"]
+    for prediction in (id, trained["waiting"]):
+        assert "".join(ended(server.url, prediction)["output"]) == "greeting.txt salve Ada"
+    training = trained["training"]["id"]
+    weights = requests.get(f"{server.url}/v1/trainings/{training}", timeout=20).json()["output"]
     assert requests.get(weights["weights"], timeout=20).text == "salve"
+
+
+@pytest.mark.parametrize("code", ["same", "changed"])
+def test_migrated_trained_versions_run_on_directors(new_cluster: Cluster, trained: dict, code: str):
+    shared, url = new_cluster.scratch / "shared", new_cluster.postgres_url
+    done = migrate(trained["folder"], url, "--target-data-dir", str(shared))
+    assert done.returncode == 0, done.stderr
+    for _ in range(2):
+        new_cluster.start_api("--data-dir", str(shared))
+    folder = copy_model("learns", new_cluster.scratch / "model")
+    if code == "changed":
+        (folder / "notes.txt").write_text("another version of the model")
+    new_cluster.start_director(folder)
+    new_cluster.start_director(folder, "--job-kind", "training")
+    new_cluster.wait_for_model("local/learns")
+    first, second = new_cluster.apis
+    # It waited while no director had registered the model.
+    assert "".join(ended(second.url, trained["waiting"])["output"]) == "greeting.txt salve Ada"
+
+    def latest() -> str | None:
+        mine = requests.get(f"{second.url}/v1/models/anonymous/mine", timeout=20).json()
+        return (mine["latest_version"] or {}).get("id")
+
+    version = wait_until(latest, "the trained version", 20)
+    migrated = trained["training"]["output"]["version"] == f"anonymous/mine:{version}"
+    assert migrated == (code == "same")
+    id = post(first.url, "/v1/models/anonymous/mine/predictions", {"input": {"name": "Bob"}})["id"]
+    assert "".join(ended(second.url, id)["output"]) == "greeting.txt salve Bob"
+    body = {"input": {"word": "ave"}, "destination": "anonymous/mine"}
+    path = f"/v1/models/anonymous/mine/versions/{version}/trainings"
+    further = ended(second.url, post(first.url, path, body)["id"], "trainings")
+    assert further["status"] == "succeeded" and further["output"]["version"], further

@@ -13,6 +13,7 @@ use crate::live::LiveBatch;
 use crate::outbox::OutboxMessage;
 use crate::record::JobSpec;
 use crate::store::{FinishOutcome, JobFinish};
+use crate::trained_version::TrainedVersion;
 use crate::wire;
 
 /// The paths of the calls.
@@ -35,6 +36,11 @@ pub mod paths {
     /// output in `Location`. `GET` of a stored file of the account of the job: `/{token}/{id}`; the reply has
     /// its name in [`super::FILE_NAME_HEADER`].
     pub const FILES: &str = "/director/v1/files";
+    /// [`super::VersionCall`].
+    pub const VERSIONS: &str = "/director/v1/versions";
+    /// `GET` of the weights of a trained version below this path: `/{key}`, with the key of
+    /// [`super::TrainedVersion`].
+    pub const WEIGHTS: &str = "/director/v1/weights";
 }
 
 /// The body of the response to a call that was not accepted.
@@ -122,6 +128,10 @@ pub struct HeartbeatReply {
     pub unknown_versions: Vec<String>,
     /// The queues that the director takes jobs from, for each of its models.
     pub queues: Vec<AssignedQueue>,
+    /// The queues of trained versions. The leases of their jobs have the trained version, which must not be run
+    /// without its weights; so a director that does not know this field does not read them.
+    #[serde(default)]
+    pub trained_queues: Vec<AssignedQueue>,
     /// How long a lease lives without a heartbeat.
     #[serde(with = "wire::milliseconds")]
     pub lease: Duration,
@@ -144,7 +154,7 @@ pub struct UnlistedLease {
 pub struct AssignedQueue {
     /// The name of the queue.
     pub name: String,
-    /// The version that runs its jobs.
+    /// The version that runs its jobs, or whose code runs them.
     pub version: String,
 }
 
@@ -235,6 +245,9 @@ pub struct LeasedJob {
     pub remaining_ms: Option<u64>,
     /// Permits the calls about this job and attempt.
     pub token: LeaseToken,
+    /// The trained version that the job is for, if it is for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trained: Option<TrainedVersion>,
 }
 
 /// Gives a lease back, because the model did not start.
@@ -262,6 +275,30 @@ pub struct UpdateCall {
 pub struct UpdateReply {
     /// Whether the lease is the last one of the job, and the job is open.
     pub is_current: bool,
+}
+
+/// Creates a version from a training that has succeeded, before it ends. The same call again creates the same
+/// version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionCall {
+    /// The lease of the training.
+    pub lease: HeldLease,
+    /// The token of the lease.
+    pub token: LeaseToken,
+    /// The value of `weights` in its output.
+    pub weights: String,
+}
+
+/// The reply to the creation of a version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VersionReply {
+    /// The version is stored: its full name.
+    Created(String),
+    /// The weights are nothing that a model can load, or the lease is lost.
+    NotCreated,
+    /// No version can be created: a message for the client.
+    Refused(String),
 }
 
 /// Ends a job.

@@ -46,6 +46,7 @@ pub mod status;
 pub mod store;
 pub mod text_generation;
 pub mod trace;
+pub mod trained_version;
 pub mod units;
 pub mod wire;
 

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use tidegate_core::director_api::{
     FinishCall, FinishReply, HeartbeatCall, HeartbeatReply, LeaseCall, LeaseReply, LeaseToken,
     PublishCall, PublishReply, RegisterCall, RegisterReply, ReleaseCall, UpdateCall, UpdateReply,
+    VersionCall, VersionReply,
 };
 
 use crate::api_client::ApiError;
@@ -63,4 +64,11 @@ pub trait ApiCalls: Send + Sync {
         id: &str,
         folder: &Path,
     ) -> Result<Option<PathBuf>, ApiError>;
+
+    /// Creates a version from a training.
+    async fn create_version(&self, call: &VersionCall) -> Result<VersionReply, ApiError>;
+
+    /// Downloads the weights of the trained version with this key to a new file; returns whether the API has
+    /// them.
+    async fn download_weights(&self, key: &str, to: &Path) -> Result<bool, ApiError>;
 }

@@ -18,7 +18,7 @@ use tidegate_core::chain;
 use tidegate_core::director_api::{
     CallErrorBody, CallErrorCode, FILE_NAME_HEADER, FinishCall, FinishReply, HeartbeatCall,
     HeartbeatReply, LeaseCall, LeaseReply, LeaseToken, PublishCall, PublishReply, RegisterCall,
-    RegisterReply, ReleaseCall, UpdateCall, UpdateReply, paths,
+    RegisterReply, ReleaseCall, UpdateCall, UpdateReply, VersionCall, VersionReply, paths,
 };
 use tidegate_net::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tidegate_net::{Client, HttpRequest, HttpResponse, Url, host_of};
@@ -193,6 +193,39 @@ impl ApiClient {
         unreachable!("the last try is settled")
     }
 
+    /// Downloads a file into `folder`, which has no other files; `None` if the API does not have it.
+    async fn fetch(
+        &self,
+        url: impl Fn(&Url) -> Url,
+        path: impl Fn(&HeaderMap) -> PathBuf,
+        folder: &Path,
+    ) -> Result<Option<PathBuf>, ApiError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, self.authorization.clone());
+        let mut index = self.current.load(Ordering::Relaxed);
+        for is_last in self.tries() {
+            let base = &self.urls[index];
+            let (url, headers) = (url(base), headers.clone());
+            let download = self.net.download_from_operator(&url, headers, &path);
+            let result = match download.await {
+                Ok(path) => Ok(Some(path)),
+                Err(tidegate_net::Error::Status { status, .. }) if is_unknown(status.as_u16()) => {
+                    Ok(None)
+                }
+                Err(error) => Err(transfer_error(base, error)),
+            };
+            if result.is_err() {
+                // A part of the file may be there; the next try creates it anew.
+                remove_files(folder).await;
+            }
+            match self.settle(index, is_last, result) {
+                ControlFlow::Break(result) => return result,
+                ControlFlow::Continue(next) => index = next,
+            }
+        }
+        unreachable!("the last try is settled")
+    }
+
     /// One try for each URL: whether it is the last.
     fn tries(&self) -> impl Iterator<Item = bool> + use<> {
         let count = self.urls.len();
@@ -305,31 +338,26 @@ impl ApiCalls for ApiClient {
         id: &str,
         folder: &Path,
     ) -> Result<Option<PathBuf>, ApiError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(AUTHORIZATION, self.authorization.clone());
         let path = |headers: &HeaderMap| folder.join(file_name_in(headers));
-        let mut index = self.current.load(Ordering::Relaxed);
-        for is_last in self.tries() {
-            let base = &self.urls[index];
-            let url = file_url(base, token, id);
-            let download = self.net.download_from_operator(&url, headers.clone(), path);
-            let result = match download.await {
-                Ok(path) => Ok(Some(path)),
-                Err(tidegate_net::Error::Status { status, .. }) if is_unknown(status.as_u16()) => {
-                    Ok(None)
-                }
-                Err(error) => Err(transfer_error(base, error)),
-            };
-            if result.is_err() {
-                // A part of the file may be there; the next try creates it anew.
-                remove_files(folder).await;
+        let url = |base: &Url| file_url(base, token, id);
+        self.fetch(url, path, folder).await
+    }
+
+    async fn create_version(&self, call: &VersionCall) -> Result<VersionReply, ApiError> {
+        self.call(paths::VERSIONS, call, RESULT_LIMIT).await
+    }
+
+    async fn download_weights(&self, key: &str, to: &Path) -> Result<bool, ApiError> {
+        let url = |base: &Url| {
+            let mut url = url_of(base, paths::WEIGHTS);
+            if let Ok(mut segments) = url.path_segments_mut() {
+                segments.push(key);
             }
-            match self.settle(index, is_last, result) {
-                ControlFlow::Break(result) => return result,
-                ControlFlow::Continue(next) => index = next,
-            }
-        }
-        unreachable!("the last try is settled")
+            url
+        };
+        let folder = to.parent().unwrap_or(to);
+        let found = self.fetch(url, |_| to.to_owned(), folder).await?;
+        Ok(found.is_some())
     }
 }
 
@@ -396,7 +424,7 @@ async fn remove_files(folder: &Path) {
     };
     while let Ok(Some(entry)) = entries.next_entry().await {
         if let Err(error) = tokio::fs::remove_file(entry.path()).await {
-            tracing::warn!(%error, "failed to remove incomplete input file");
+            tracing::warn!(%error, "failed to remove incomplete file");
         }
     }
 }

@@ -16,11 +16,20 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How often the slots are counted again while taken jobs wait for theirs.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The free places of one version.
+/// The free places of one version, or of the versions that were trained from it.
 pub(crate) struct ModelCapacity {
     executor: Arc<dyn Executor>,
-    loading: LoadTiming,
+    places: Places,
     pending: Arc<Pending>,
+}
+
+/// What limits the places.
+enum Places {
+    /// The free slots of the executor.
+    Slots(LoadTiming),
+    /// The jobs that run: each trained version has an executor of its own, and which one the next message
+    /// needs is not known before it is taken. As many jobs run as the source has slots.
+    Jobs,
 }
 
 /// The places that are given out and have no slot yet.
@@ -30,7 +39,8 @@ struct Pending {
     changed: Notify,
 }
 
-/// The right to take one message. It ends when the job has its slot, or does not run.
+/// The right to take one message. It ends when the job has its slot, or does not run; for a job of a trained
+/// version, when the job has ended.
 pub(crate) struct Place(Arc<Pending>);
 
 impl Drop for Place {
@@ -44,7 +54,16 @@ impl ModelCapacity {
     pub(crate) fn new(executor: Arc<dyn Executor>, loading: LoadTiming) -> Self {
         Self {
             executor,
-            loading,
+            places: Places::Slots(loading),
+            pending: Arc::default(),
+        }
+    }
+
+    /// The places for jobs of the versions that were trained from the version of this executor.
+    pub(crate) fn of_trained(executor: Arc<dyn Executor>) -> Self {
+        Self {
+            executor,
+            places: Places::Jobs,
             pending: Arc::default(),
         }
     }
@@ -52,7 +71,14 @@ impl ModelCapacity {
     /// The right to take one more message, if its job could start now.
     pub(crate) fn try_place(&self) -> Option<Place> {
         let pending = self.pending.count.load(Ordering::SeqCst);
-        (self.executor.accepts().is_ok() && self.free() > pending).then(|| self.give())
+        (self.accepts() && self.free() > pending).then(|| self.give())
+    }
+
+    fn accepts(&self) -> bool {
+        match self.places {
+            Places::Slots(_) => self.executor.accepts().is_ok(),
+            Places::Jobs => true,
+        }
     }
 
     /// Waits until one more job could start.
@@ -61,7 +87,7 @@ impl ModelCapacity {
             if let Some(place) = self.try_place() {
                 return place;
             }
-            if self.executor.accepts().is_err() {
+            if !self.accepts() {
                 tokio::time::sleep(RETRY_AFTER).await;
                 continue;
             }
@@ -90,7 +116,7 @@ impl ModelCapacity {
         }
     }
 
-    /// Admits the job of a message that was taken with this place.
+    /// Admits the job of a message of the version itself that was taken with this place.
     pub(crate) fn admit(&self, place: Place) -> Result<Admitted, Refusal> {
         match self
             .executor
@@ -107,10 +133,11 @@ impl ModelCapacity {
 
     fn free(&self) -> usize {
         let status = self.executor.pool_status();
-        match self.loading {
+        match self.places {
             // The model is loaded for the job.
-            LoadTiming::OnDemand if status.slots == 0 => 1,
-            LoadTiming::OnDemand | LoadTiming::AtStart => status.free,
+            Places::Slots(LoadTiming::OnDemand) if status.slots == 0 => 1,
+            Places::Slots(LoadTiming::OnDemand | LoadTiming::AtStart) => status.free,
+            Places::Jobs => status.slots.max(1),
         }
     }
 

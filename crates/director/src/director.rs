@@ -22,6 +22,8 @@ use crate::heartbeat::Assigned;
 use crate::held_leases::{AbandonCause, HeldLeases};
 use crate::hooks::Hooks;
 use crate::offers::ModelOffers;
+use crate::trained::TrainedModels;
+use crate::version_loop::LoopKey;
 
 /// How long stopped jobs have to be given back after the drain timeout.
 const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -69,6 +71,8 @@ pub struct DirectorDeps {
     pub models: ModelRegistry,
     /// Brings requests to stop jobs. Without it, they arrive with the reply to the next heartbeat.
     pub live: Option<Arc<dyn Live>>,
+    /// Serves the versions that were trained from the models. Without it, their jobs are not taken.
+    pub trained: Option<Arc<dyn TrainedModels>>,
 }
 
 /// Why a director ends by itself.
@@ -107,15 +111,16 @@ pub(crate) struct Inner {
     pub(crate) queue: Arc<dyn Queue>,
     pub(crate) models: ModelRegistry,
     live: Option<Arc<dyn Live>>,
+    pub(crate) trained: Option<Arc<dyn TrainedModels>>,
     pub(crate) offers: ModelOffers,
     pub(crate) leases: Arc<HeldLeases>,
     pub(crate) claims: Arc<HeldClaims>,
     /// Whether the last heartbeat was replied to.
     pub(crate) connected: watch::Sender<bool>,
-    /// The queues of each version.
+    /// The queues of each loop.
     pub(crate) assigned: watch::Sender<Arc<Assigned>>,
-    /// The versions that have a loop.
-    pub(crate) loops: Mutex<HashSet<String>>,
+    /// The loops that run.
+    pub(crate) loops: Mutex<HashSet<LoopKey>>,
     /// Whether no heartbeat was replied to for the length of a lease.
     is_isolated: AtomicBool,
     /// Whether the last read of a queue failed.
@@ -190,6 +195,7 @@ impl Director {
             queue,
             models,
             live,
+            trained,
         } = deps;
         let metrics = Arc::<DirectorMetrics>::default();
         let boot = clock::now().as_microsecond();
@@ -208,6 +214,7 @@ impl Director {
             queue,
             models,
             live,
+            trained,
             leases: Arc::default(),
             connected: watch::Sender::new(false),
             assigned: watch::Sender::default(),

@@ -16,10 +16,10 @@ use tokio::time::Instant;
 
 use crate::api_client::ApiError;
 use crate::director::{DirectorError, Inner, OnIsolated};
-use crate::version_loop::VersionLoop;
+use crate::version_loop::{JobsOf, LoopKey, VersionLoop};
 
-/// The queues of each version.
-pub(crate) type Assigned = BTreeMap<String, Vec<QueueName>>;
+/// The queues of each loop.
+pub(crate) type Assigned = BTreeMap<LoopKey, Vec<QueueName>>;
 
 /// The longest time of one heartbeat.
 const MAX_LIMIT: Duration = Duration::from_secs(10);
@@ -145,7 +145,7 @@ impl Inner {
             self.request_stop(job);
         }
         self.release_unknown(reply.unlisted);
-        self.assign(reply.queues);
+        self.assign(reply.queues, reply.trained_queues);
         self.connected.send_replace(true);
         self.register(&reply.unknown_versions).await
     }
@@ -186,41 +186,53 @@ impl Inner {
     }
 
     /// Takes jobs from these queues from now on.
-    fn assign(self: &Arc<Self>, queues: Vec<AssignedQueue>) {
+    fn assign(self: &Arc<Self>, queues: Vec<AssignedQueue>, trained: Vec<AssignedQueue>) {
+        let own = queues.into_iter().map(|queue| (JobsOf::Version, queue));
+        let trained = trained.into_iter().map(|queue| (JobsOf::Trained, queue));
+        let trained = trained.filter(|_| self.trained.is_some());
         let mut assigned = Assigned::new();
-        for queue in queues {
+        for (jobs_of, queue) in own.chain(trained) {
             let name = QueueName::new(&queue.name);
+            let key = LoopKey {
+                version: queue.version,
+                jobs_of,
+            };
             if takes_from(self.config.job_kind, &name) {
-                assigned.entry(queue.version).or_default().push(name);
+                assigned.entry(key).or_default().push(name);
             }
         }
         if **self.assigned.borrow() == assigned {
             return;
         }
-        for (version, queues) in &assigned {
+        for (key, queues) in &assigned {
             let names: Vec<&str> = queues.iter().map(QueueName::as_str).collect();
-            tracing::info!(version, queues = names.join(", "), "taking jobs");
+            tracing::info!(
+                version = key.version,
+                queues = names.join(", "),
+                "taking jobs"
+            );
         }
-        let versions: Vec<String> = assigned.keys().cloned().collect();
+        let keys: Vec<LoopKey> = assigned.keys().cloned().collect();
         self.assigned.send_replace(Arc::new(assigned));
-        for version in versions {
-            self.start_loop(version);
+        for key in keys {
+            self.start_loop(key);
         }
     }
 
-    /// Starts the loop of a version, unless it runs.
-    fn start_loop(self: &Arc<Self>, id: String) {
-        let Some(version) = self.offers.version(&id) else {
+    /// Starts a loop, unless it runs.
+    fn start_loop(self: &Arc<Self>, key: LoopKey) {
+        let Some(version) = self.offers.version(&key.version) else {
             tracing::warn!(
-                version = id,
+                version = key.version,
                 "the API assigned a queue of a version that is not served here"
             );
             return;
         };
         let mut loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.draining.is_cancelled() && loops.insert(id) {
+        if !self.draining.is_cancelled() && loops.insert(key.clone()) {
             let director = Arc::clone(self);
-            self.tasks.spawn(VersionLoop::new(director, version).run());
+            self.tasks
+                .spawn(VersionLoop::new(director, version, key.jobs_of).run());
         }
     }
 

@@ -1,12 +1,12 @@
-//! The ports of one leased job, over the calls to the API: its record, its interim webhook messages and
-//! its output files.
+//! The ports of one leased job, over the calls to the API: its record, its interim webhook messages, its
+//! output files and the version that it creates.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use tidegate_core::chain;
-use tidegate_core::director_api::{FinishCall, LeaseToken, UpdateCall};
+use tidegate_core::director_api::{FinishCall, LeaseToken, UpdateCall, VersionCall, VersionReply};
 use tidegate_core::director_metrics::DirectorMetrics;
 use tidegate_core::lease::{LeaseRequest, LeaseResult};
 use tidegate_core::leases::HeldLease;
@@ -14,6 +14,7 @@ use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::store::{FinishOutcome, JobFinish, JobRecords, StoreError};
 use tidegate_service::{
     InputDownloadError, InputDownloads, InterimMessages, OutputUpload, OutputUploads,
+    VersionCreation, VersionError,
 };
 
 use crate::api_calls::ApiCalls;
@@ -129,6 +130,33 @@ impl OutputUploads for LeasedJobPorts {
                         "failed to upload output file `{name}`: {}",
                         chain(&error)
                     ));
+                }
+                Err(_) => tokio::time::sleep(self.api.pause()).await,
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl VersionCreation for LeasedJobPorts {
+    /// Retried without limit: the training does not end before its version exists.
+    async fn create(&self, weights: &str) -> Result<Option<String>, VersionError> {
+        // A file that the API does not store is no version.
+        if weights.starts_with("data:") {
+            return Ok(None);
+        }
+        let call = VersionCall {
+            lease: self.lease.clone(),
+            token: self.token.clone(),
+            weights: weights.to_owned(),
+        };
+        loop {
+            match self.api.create_version(&call).await {
+                Ok(VersionReply::Created(name)) => return Ok(Some(name)),
+                Ok(VersionReply::NotCreated) => return Ok(None),
+                Ok(VersionReply::Refused(reason)) => return Err(VersionError::Refused(reason)),
+                Err(error) if error.is_permanent() => {
+                    return Err(VersionError::Refused(chain(&error).to_string()));
                 }
                 Err(_) => tokio::time::sleep(self.api.pause()).await,
             }

@@ -1,8 +1,10 @@
 //! One message: lease its job, run it, report the end, acknowledge the message.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::Account;
 use tidegate_core::chain;
 use tidegate_core::director_api::{
     LeaseCall, LeaseReply, LeaseToken, LeasedJob, ReleaseCall, UnlistedLease,
@@ -10,10 +12,10 @@ use tidegate_core::director_api::{
 use tidegate_core::director_metrics::{LeaseRequestReply, LeasedRunEnd};
 use tidegate_core::lease::Nonce;
 use tidegate_core::leases::{HeldLease, JobRef};
-use tidegate_core::port::Admitted;
+use tidegate_core::port::{Admitted, WaitPolicy};
 use tidegate_core::queue::Claim;
 use tidegate_core::random;
-use tidegate_service::{LeasedRun, RunOutcome, ServedVersion};
+use tidegate_service::{LeasedRun, OnRefused, RunOutcome, ServedVersion};
 use tokio_util::sync::CancellationToken;
 
 use crate::capacity::{ModelCapacity, Place};
@@ -23,13 +25,32 @@ use crate::held_leases::{AbandonCause, LeaseGuard};
 use crate::hooks::hooked;
 use crate::job_ports::LeasedJobPorts;
 use crate::live_events::EventPublisher;
+use crate::version_loop::JobsOf;
+
+/// How often a trained version is started for a job. If it cannot be loaded, the fault may be this machine's, or
+/// the version was removed, which the API says about the next lease. But a message that is put back is taken
+/// before all others, so it must not be put back for ever.
+const MAX_STARTS: u32 = 3;
+/// The pause before a job is given back that this machine cannot start.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A message that was taken, and where its job runs.
 pub(crate) struct TakenMessage {
     pub(crate) claim: Claim,
     pub(crate) place: Place,
     pub(crate) capacity: Arc<ModelCapacity>,
+    /// The version that runs the job, or whose code runs it.
     pub(crate) version: Arc<ServedVersion>,
+    pub(crate) jobs_of: JobsOf,
+}
+
+/// How a leased job starts.
+struct JobStart {
+    version: Arc<ServedVersion>,
+    admitted: Admitted,
+    on_refused: OnRefused,
+    /// The place of a job that has it until its end.
+    place: Option<Place>,
 }
 
 impl Inner {
@@ -40,6 +61,7 @@ impl Inner {
             place,
             capacity,
             version,
+            jobs_of,
         } = message;
         let claim = self.claims.hold(claim);
         let entry = &claim.claim.entry;
@@ -58,13 +80,14 @@ impl Inner {
                 };
                 let guard = self.leases.hold(lease, leased.spec.kind);
                 drop(request);
-                match capacity.admit(place) {
-                    Ok(admitted) => {
-                        self.run_leased(*leased, guard, claim, &version, admitted)
-                            .await;
-                    }
-                    Err(refusal) => {
-                        tracing::warn!(job = %leased.spec.id, %refusal, "released job: the model does not accept it");
+                let start = match jobs_of {
+                    JobsOf::Version => start_version(&leased, place, &capacity, version),
+                    JobsOf::Trained => self.start_trained(&leased, place, &version).await,
+                };
+                match start {
+                    Ok(start) => self.run_leased(*leased, guard, claim, start).await,
+                    Err(reason) => {
+                        tracing::warn!(job = %leased.spec.id, reason, "released job: the model does not accept it");
                         self.count_end(LeasedRunEnd::GivenBack);
                         self.give_back(guard.lease(), leased.token, claim).await;
                     }
@@ -83,6 +106,40 @@ impl Inner {
             }),
             None => {}
         }
+    }
+
+    /// Serves the trained version of a job and admits the job. An error is a fault of this machine or of an
+    /// old process of the API, so the job is left to others, after a pause.
+    async fn start_trained(
+        &self,
+        leased: &LeasedJob,
+        place: Place,
+        source: &ServedVersion,
+    ) -> Result<JobStart, String> {
+        let served = match (&leased.trained, &self.trained) {
+            (Some(trained), Some(models)) => models.serve(trained, source).await,
+            (None, _) | (_, None) => Err("the lease has no trained version".to_owned()),
+        };
+        let version = match served {
+            Ok(version) => version,
+            Err(reason) => {
+                tokio::time::sleep(RETRY_AFTER).await;
+                return Err(reason);
+            }
+        };
+        let executor = version.executor();
+        let admitted = executor.admit(&Account::shared(), WaitPolicy::Unbounded);
+        Ok(JobStart {
+            version,
+            admitted: admitted
+                .unwrap_or_else(|refusal| Admitted::Queued(Box::pin(ready(Err(refusal))))),
+            on_refused: if leased.fence.attempt < MAX_STARTS {
+                OnRefused::Leave
+            } else {
+                OnRefused::Fail
+            },
+            place: Some(place),
+        })
     }
 
     /// Asks for the lease until the API replies. If a reply is lost, the lease may be granted, so the same
@@ -115,15 +172,21 @@ impl Inner {
         leased: LeasedJob,
         guard: LeaseGuard,
         claim: HeldClaim,
-        version: &ServedVersion,
-        admitted: Admitted,
+        start: JobStart,
     ) {
+        let JobStart {
+            version,
+            admitted,
+            on_refused,
+            place,
+        } = start;
         let LeasedJob {
             mut spec,
             fence,
             began_at,
             remaining_ms,
             token,
+            trained: _,
         } = leased;
         // Only the API can sign the URL of a stream. It comes with the lease, if there is one.
         if let Some(hook) = &mut spec.hook {
@@ -143,10 +206,12 @@ impl Inner {
             began_at,
             remaining: remaining_ms.map(Duration::from_millis),
             admitted,
+            on_refused,
             records: Arc::clone(&ports) as _,
             interim: Arc::clone(&ports) as _,
             uploads: Some(Arc::clone(&ports) as _),
-            downloads: Some(ports),
+            downloads: Some(Arc::clone(&ports) as _),
+            versions: Some(ports),
             abandon: guard.abandoned().clone(),
         });
         let publisher = EventPublisher {
@@ -161,6 +226,7 @@ impl Inner {
         let is_over = CancellationToken::new();
         self.tasks.spawn(publisher.run(is_over.clone()));
         let outcome = run.await;
+        drop(place);
         is_over.cancel();
         self.count_end(end_of(&outcome, guard.abandon_cause()));
         match outcome {
@@ -243,6 +309,25 @@ impl Inner {
             });
         }
     }
+}
+
+/// Admits a job of the version itself.
+fn start_version(
+    leased: &LeasedJob,
+    place: Place,
+    capacity: &ModelCapacity,
+    version: Arc<ServedVersion>,
+) -> Result<JobStart, String> {
+    if leased.trained.is_some() {
+        return Err("the job is for a trained version".to_owned());
+    }
+    let admitted = capacity.admit(place);
+    Ok(JobStart {
+        version,
+        admitted: admitted.map_err(|refusal| refusal.to_string())?,
+        on_refused: OnRefused::Leave,
+        place: None,
+    })
 }
 
 /// The result of a run.

@@ -5,7 +5,8 @@
 //! the message. It has no store: [`ApiCalls`] are the calls of `tidegate_core::director_api`.
 //!
 //! [`Director`] owns the loops: `heartbeat` keeps the leases alive and learns of cancels, `version_loop`
-//! takes the messages of one version, `job_run` runs one of them, `claims` keeps the messages.
+//! takes the messages of one version or of the versions that were trained from it, `job_run` runs one of them,
+//! `claims` keeps the messages.
 
 mod api_calls;
 mod api_client;
@@ -21,6 +22,7 @@ mod job_ports;
 mod job_run;
 mod live_events;
 mod offers;
+mod trained;
 mod version_loop;
 
 pub use api_calls::ApiCalls;
@@ -28,3 +30,4 @@ pub use api_client::{ApiClient, ApiError, InvalidToken};
 pub use cog_server::CogServer;
 pub use director::{Config, Director, DirectorDeps, DirectorError, LoadTiming, OnIsolated};
 pub use hooks::{Hook, Hooks, OnHookFailure};
+pub use trained::{ApiWeights, TrainedModels};

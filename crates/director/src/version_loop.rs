@@ -1,4 +1,4 @@
-//! The loop of one version: waits for a free place, takes one message from the queues of the version, and
+//! The loop of one version, or of the versions that were trained from it: waits for a free place, takes one message from the queues of the version, and
 //! starts its job.
 //!
 //! Messages that wait are taken from the queues of the version in turn. If none waits, all queues are read
@@ -24,8 +24,27 @@ const BLOCK: Duration = Duration::from_secs(1);
 /// The pause after the queue could not be read.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Takes the messages of one version.
+/// What a loop takes messages for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct LoopKey {
+    /// A version that the director serves.
+    pub(crate) version: String,
+    /// Whose jobs.
+    pub(crate) jobs_of: JobsOf,
+}
+
+/// Whose jobs a loop takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum JobsOf {
+    /// Those of the version itself.
+    Version,
+    /// Those of the trained versions that run its code.
+    Trained,
+}
+
+/// Takes the messages of one loop.
 pub(crate) struct VersionLoop {
+    key: LoopKey,
     director: Arc<Inner>,
     version: Arc<ServedVersion>,
     capacity: Arc<ModelCapacity>,
@@ -40,10 +59,18 @@ pub(crate) struct VersionLoop {
 }
 
 impl VersionLoop {
-    pub(crate) fn new(director: Arc<Inner>, version: Arc<ServedVersion>) -> Self {
-        let loading = director.config.loading;
+    pub(crate) fn new(director: Arc<Inner>, version: Arc<ServedVersion>, jobs_of: JobsOf) -> Self {
+        let executor = version.executor();
+        let capacity = match jobs_of {
+            JobsOf::Version => ModelCapacity::new(executor, director.config.loading),
+            JobsOf::Trained => ModelCapacity::of_trained(executor),
+        };
         Self {
-            capacity: Arc::new(ModelCapacity::new(version.executor(), loading)),
+            key: LoopKey {
+                version: version.id().to_owned(),
+                jobs_of,
+            },
+            capacity: Arc::new(capacity),
             director,
             version,
             place: None,
@@ -75,7 +102,7 @@ impl VersionLoop {
                     }
                 }
                 place = capacity.place(), if self.place.is_none() => self.place = Some(place),
-                () = has_queues(&director, &self.version), if is_idle => {}
+                () = has_queues(&director, &self.key), if is_idle => {}
             }
         }
         while let Some((_, claim)) = self.reads.next().await {
@@ -88,7 +115,7 @@ impl VersionLoop {
     /// Takes a message that waits, if there are several queues: a blocking read of each of them would take
     /// one message of each.
     async fn take_waiting(&mut self) -> Option<Claim> {
-        let mut queues = queues_now(&self.director, &self.version);
+        let mut queues = queues_now(&self.director, &self.key);
         if queues.len() < 2 {
             return None;
         }
@@ -111,7 +138,7 @@ impl VersionLoop {
 
     /// Reads the queues that are not being read.
     fn start_reads(&mut self) {
-        for queue in queues_now(&self.director, &self.version) {
+        for queue in queues_now(&self.director, &self.key) {
             if self.reading.insert(queue.clone()) {
                 self.reads
                     .push(Box::pin(read(Arc::clone(&self.director), queue)));
@@ -129,6 +156,7 @@ impl VersionLoop {
             place,
             capacity: Arc::clone(&self.capacity),
             version: Arc::clone(&self.version),
+            jobs_of: self.key.jobs_of,
         };
         let director = Arc::clone(&self.director);
         self.director.tasks.spawn(director.run_message(message));
@@ -155,19 +183,19 @@ async fn read(director: Arc<Inner>, queue: QueueName) -> (QueueName, Option<Clai
 }
 
 /// The queues that may be read now: none while the API cannot be reached, because nothing could be leased.
-fn queues_now(director: &Inner, version: &ServedVersion) -> Vec<QueueName> {
+fn queues_now(director: &Inner, key: &LoopKey) -> Vec<QueueName> {
     if !*director.connected.borrow() {
         return Vec::new();
     }
     let assigned = director.assigned.borrow();
-    assigned.get(version.id()).cloned().unwrap_or_default()
+    assigned.get(key).cloned().unwrap_or_default()
 }
 
 /// Waits until there are queues that may be read.
-async fn has_queues(director: &Inner, version: &ServedVersion) {
+async fn has_queues(director: &Inner, key: &LoopKey) {
     let mut connected = director.connected.subscribe();
     let mut assigned = director.assigned.subscribe();
-    while queues_now(director, version).is_empty() {
+    while queues_now(director, key).is_empty() {
         // The director has the senders, so neither wait fails.
         tokio::select! {
             changed = connected.changed() => changed.ok(),

@@ -35,7 +35,7 @@ pub use cluster::{
     ApiReplicas, CallError, Cluster, ClusterMetrics, ClusterMonitor, ClusterSettings, ClusterState,
     ClusterUpkeep, DirectorCalls, DirectorSightings, LeaseRequestResult, LeaseTokens,
     LinkedMessage, MessageLinks, ModelCatalog, ModelQueueUsage, QueueDirectory, QueuedMarks,
-    SeenDirector, SeenReplica, StreamUrls,
+    SeenDirector, SeenReplica, StreamUrls, TrainedCatalog,
 };
 pub use config::{Config, Deps, JobSettings, OnLost, RendererFactory};
 pub use files::store::{
@@ -53,10 +53,11 @@ pub use job_io::{JobIo, PreparedInput};
 pub use job_service::JobService;
 pub use metrics::{AttemptResult, JobMetrics, RefusalReason};
 pub use models::trained::{
-    TrainedModel, TrainedVersion, TrainedVersions, Training, VersionError, VersionMaker, Weights,
+    SourceChanges, TrainedModel, TrainedServing, TrainedUpdater, TrainedVersions, Training,
+    VersionCreation, VersionError, VersionMaker, WeightsSource, weights_path,
 };
 pub use models::{ModelRegistry, NoExecutor, ServedModel, ServedVersion};
-pub use run::{LeasedRun, Resumed, RunOutcome};
+pub use run::{LeasedRun, OnRefused, Resumed, RunOutcome};
 pub use snapshot::{
     JobChange, JobRestarted, OutputCursor, OutputDelta, OutputEvent, OutputEvents, ReadPosition,
     Snapshot, TerminalState,

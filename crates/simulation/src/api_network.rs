@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use tidegate_core::director_api::{
     FinishCall, FinishReply, HeartbeatCall, HeartbeatReply, LeaseCall, LeaseReply, LeaseToken,
     PublishCall, PublishReply, RegisterCall, RegisterReply, ReleaseCall, UpdateCall, UpdateReply,
+    VersionCall, VersionReply,
 };
 use tidegate_core::port::BoxFuture;
 use tidegate_core::random;
@@ -280,6 +281,17 @@ impl ApiCalls for SimulatedApi {
         _folder: &Path,
     ) -> Result<Option<PathBuf>, ApiError> {
         Ok(None)
+    }
+
+    async fn create_version(&self, call: &VersionCall) -> Result<VersionReply, ApiError> {
+        self.call(call, RESULT_LIMIT, |api, call| {
+            Box::pin(async move { api.create_version(call).await })
+        })
+        .await
+    }
+
+    async fn download_weights(&self, _key: &str, _to: &Path) -> Result<bool, ApiError> {
+        Ok(false)
     }
 
     async fn upload(

@@ -127,6 +127,7 @@ impl DirectorProcess {
             queue,
             models,
             live: Some(Arc::new(live)),
+            trained: None,
         };
         Director::new(config, deps)
     }

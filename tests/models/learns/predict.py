@@ -12,6 +12,7 @@ from cog import BasePredictor, ConcatenateIterator, Input, Path
 def train(
     word: str, kind: str = Input(default="file", choices=["file", "text", "bare"]), gate: str = ""
 ) -> Any:
+    print("training")
     wait_for(gate)
     if kind == "text":
         return {"weights": word}
@@ -30,7 +31,12 @@ class Predictor(BasePredictor):
         self.greeting = weights or "hello"
         if weights and os.path.exists(weights):
             with open(weights) as file:
-                self.greeting = f"{os.path.basename(weights)} {file.read()}"
+                # After `@`, the path of a file that the setup waits for.
+                word, _, gate = file.read().partition("@")
+            if word == "broken":
+                raise ValueError("these weights are broken")
+            wait_for(gate)
+            self.greeting = f"{os.path.basename(weights)} {word}"
 
     def predict(self, name: str = "you", gate: str = "") -> ConcatenateIterator[str]:
         return self.say(name, gate)

@@ -23,7 +23,7 @@ pub enum QueueKind {
     DeploymentPrediction,
     /// Calls of one procedure.
     FunctionPrediction,
-    /// Predictions of versions that share a process, which swaps weights between them.
+    /// Predictions of the trained versions that run the code of one version of a model.
     HotswapPrediction,
     /// Trainings of one version of a model.
     VersionTraining,
@@ -80,6 +80,19 @@ impl QueueName {
     pub fn of_procedure(target: &Target) -> Self {
         let version = format!("{}:{}", target.model, target.version);
         Self::of_kind(QueueKind::FunctionPrediction, &version)
+    }
+
+    /// The shared queue of the jobs of trained versions that run the code of this version of a model. They
+    /// share one, because there may be many of them with few jobs each; jobs that were created through a
+    /// deployment wait in it too.
+    pub fn of_trained(kind: JobKind, source: &Target) -> Self {
+        let version = format!("{}:{}", source.model, source.version);
+        match kind {
+            JobKind::Prediction => Self::of_kind(QueueKind::HotswapPrediction, &version),
+            JobKind::Training => {
+                Self::of_kind(QueueKind::VersionTraining, &format!("{version} trained"))
+            }
+        }
     }
 
     /// The shared queue of a kind for a subject: `owner/name:version`, with the name of the deployment
@@ -181,6 +194,17 @@ mod tests {
             [first, next, other].map(|target| QueueName::of(JobKind::Prediction, &target));
         assert_eq!(first, next);
         assert_ne!(first, other);
+    }
+
+    #[test]
+    fn the_trained_versions_of_a_version_share_a_queue_for_each_kind_of_job() {
+        let source = target("ann/hello", None);
+        let predictions = QueueName::of_trained(JobKind::Prediction, &source);
+        let trainings = QueueName::of_trained(JobKind::Training, &source);
+        assert_eq!(predictions.kind(), Some(QueueKind::HotswapPrediction));
+        assert_eq!(trainings.kind(), Some(QueueKind::VersionTraining));
+        // Directors that do not know trained versions read the queue of the version itself.
+        assert_ne!(trainings, QueueName::of(JobKind::Training, &source));
     }
 
     #[test]

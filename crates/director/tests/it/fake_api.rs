@@ -17,7 +17,8 @@ use serde::de::DeserializeOwned;
 use tidegate_core::director_api::{
     AssignedQueue, FILE_NAME_HEADER, FinishCall, FinishReply, HeartbeatCall, HeartbeatReply,
     LeaseCall, LeaseReply, LeaseToken, LeasedJob, PublishCall, PublishReply, RefusedModel,
-    RegisterCall, RegisterReply, ReleaseCall, UnlistedLease, UpdateCall, UpdateReply, paths,
+    RegisterCall, RegisterReply, ReleaseCall, UnlistedLease, UpdateCall, UpdateReply, VersionCall,
+    VersionReply, paths,
 };
 use tidegate_core::lease::{Fence, Nonce};
 use tidegate_core::leases::{HeldLease, JobRef};
@@ -89,6 +90,7 @@ pub(crate) struct Calls {
     pub(crate) finished: Vec<JobFinish>,
     pub(crate) published: Vec<PublishCall>,
     pub(crate) updates: Vec<UpdateCall>,
+    pub(crate) versions: Vec<VersionCall>,
     /// Uploaded files: token, name, type and content.
     pub(crate) files: Vec<(String, String, String, Bytes)>,
 }
@@ -118,6 +120,7 @@ impl FakeApi {
             .route(paths::FINISH, post(finish))
             .route(paths::EVENTS, post(publish))
             .route(paths::UPDATES, post(update))
+            .route(paths::VERSIONS, post(create_version))
             .route(
                 &format!("{}/{{token}}/{{name}}", paths::FILES),
                 put(file).get(stored_file),
@@ -338,6 +341,7 @@ async fn heartbeat(State(app): State<AppState>, headers: HeaderMap, body: Bytes)
                     name: QUEUE.to_owned(),
                     version: app.version.clone(),
                 }],
+                trained_queues: Vec::new(),
                 lease: app.timing.lease,
                 interval: app.timing.interval,
             };
@@ -398,6 +402,7 @@ async fn lease(State(app): State<AppState>, headers: HeaderMap, body: Bytes) -> 
                 began_at: Timestamp::now(),
                 remaining_ms: None,
                 token: LeaseToken(format!("lease-{}", call.job.id)),
+                trained: None,
             }))
         })
 }
@@ -459,6 +464,18 @@ async fn update(State(app): State<AppState>, headers: HeaderMap, body: Bytes) ->
         |inner, call: UpdateCall| {
             inner.calls.updates.push(call);
             UpdateReply { is_current: true }
+        },
+    )
+}
+
+async fn create_version(State(app): State<AppState>, headers: HeaderMap, body: Bytes) -> Response {
+    app.api.answer(
+        paths::VERSIONS,
+        &headers,
+        &body,
+        |inner, call: VersionCall| {
+            inner.calls.versions.push(call);
+            VersionReply::Created("ann/mine:1".to_owned())
         },
     )
 }

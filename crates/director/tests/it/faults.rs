@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tidegate_core::director_api::{LeaseToken, ReleaseCall, paths};
+use tidegate_core::record::JobSpec;
 use tidegate_core::{JobId, JobKind, Status};
 use tidegate_director::{DirectorError, OnIsolated};
 
@@ -39,6 +40,41 @@ async fn an_end_whose_reply_was_lost_is_reported_again_as_the_same_end() {
     assert_eq!(finished.len(), 3);
     assert!(finished.iter().all(|finish| *finish == finished[0]));
     assert_eq!(harness.api.status(&id), Some(Status::Succeeded));
+}
+
+#[tokio::test]
+async fn the_version_of_a_training_is_reported_until_there_is_a_reply_and_before_the_end() {
+    let harness = Harness::start(Options::default()).await;
+    harness.api.lose_replies(paths::VERSIONS, 2);
+    let training = JobSpec {
+        kind: JobKind::Training,
+        destination: Some("ann/mine".to_owned()),
+        ..spec("a")
+    };
+    let id = harness.add_spec(training).await;
+    harness
+        .model
+        .started()
+        .await
+        .succeed(r#"{"loss":1,"weights":"w"}"#);
+    harness.wait_for_messages((0, 0)).await;
+    let reported = harness.api.calls().versions;
+    assert_eq!(reported.len(), 3);
+    assert!(
+        reported
+            .iter()
+            .all(|call| *call == reported[0] && call.weights == "w")
+    );
+    let output = harness.api.end(&id).unwrap().completion.output.unwrap();
+    assert_eq!(
+        output,
+        r#"{"loss":1,"version":"ann/mine:1","weights":"w"}"#.as_bytes()
+    );
+    let prediction = harness.add("b").await;
+    let run = harness.model.started().await;
+    run.succeed(r#"{"weights":"w"}"#);
+    eventually(|| harness.api.status(&prediction).is_some()).await;
+    assert_eq!(harness.api.calls().versions.len(), 3);
 }
 
 #[tokio::test]

@@ -115,6 +115,7 @@ impl Harness {
             queue: Arc::clone(&queue),
             models: registry(&model),
             live: None,
+            trained: None,
         };
         let director = Arc::new(Director::with_hooks(config, deps, options.hooks));
         let running_director = Arc::clone(&director);

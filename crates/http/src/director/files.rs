@@ -1,4 +1,5 @@
-//! The files of jobs: directors upload output files and download stored input files.
+//! The files of jobs: directors upload output files, and download stored input files and the weights of
+//! trained versions.
 
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use tidegate_core::director_api::{FILE_NAME_HEADER, LeaseToken};
+use tidegate_core::file_index::StoredFile;
 use tidegate_service::{CallError, FileStoreError, FileWriter};
 use url::Url;
 
@@ -76,6 +78,19 @@ pub(super) async fn download(
 ) -> Result<Response, CallRefusal> {
     let job = state.calls.job_of(&LeaseToken(token))?;
     let file = state.calls.stored_file(&job, &id).await?;
+    send(&state, &file).await
+}
+
+/// `GET /director/v1/weights/{key}`
+pub(super) async fn weights(
+    State(state): State<Calls>,
+    Path(key): Path<String>,
+) -> Result<Response, CallRefusal> {
+    let file = state.calls.weights_of(&key).await?;
+    send(&state, &file).await
+}
+
+async fn send(state: &Calls, file: &StoredFile) -> Result<Response, CallRefusal> {
     let file_store = state.calls.file_store()?;
     let opened = file_store.read(&file.sha256, 0..file.size).await;
     let reader = opened.map_err(|error| CallError::File(error.into()))?;

@@ -17,7 +17,7 @@ use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, post, put};
+use axum::routing::{any, get, post, put};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_core::director_api::paths;
@@ -69,6 +69,8 @@ pub fn routes(calls: Arc<DirectorCalls>, config: Config) -> Router {
             &format!("{}/{{token}}/{{name}}", paths::FILES),
             put(files::upload).get(files::download),
         )
+        .route(paths::VERSIONS, post(create_version))
+        .route(&format!("{}/{{key}}", paths::WEIGHTS), get(files::weights))
         .route("/director/{*rest}", any(reply::no_such_path))
         .layer(middleware::from_fn_with_state(config.token, check_token))
         .with_state(Calls {
@@ -125,6 +127,14 @@ async fn publish(State(state): State<Calls>, headers: HeaderMap, body: Body) -> 
 async fn update(State(state): State<Calls>, headers: HeaderMap, body: Body) -> Response {
     state
         .answer(&headers, body, async |calls, call| calls.update(call).await)
+        .await
+}
+
+async fn create_version(State(state): State<Calls>, headers: HeaderMap, body: Body) -> Response {
+    state
+        .answer(&headers, body, async |calls, call| {
+            calls.create_version(call).await
+        })
         .await
 }
 

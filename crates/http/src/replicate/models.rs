@@ -106,11 +106,11 @@ pub(super) async fn show(
                 openai: model.map(|model| OpenAiModel::of(&model)),
             }))
         }
-        None => Ok(reply::ok(
-            &state
-                .view_of(state.user_model(&caller, &owner, &name).await?)
-                .render(&origin)?,
-        )),
+        None => {
+            let model = state.user_model(&caller, &owner, &name).await?;
+            state.models.refresh_trained_models().await?;
+            Ok(reply::ok(&state.view_of(model).render(&origin)?))
+        }
     }
 }
 

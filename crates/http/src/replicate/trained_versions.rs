@@ -25,6 +25,7 @@ pub(super) async fn remove(
     {
         return Err(ApiError::ServedFromFolder);
     }
+    state.models.refresh_trained_models().await?;
     let own = |trained: &Arc<TrainedModel>| {
         trained.version.id() == version && trained.version.is_owned_by(&caller.account)
     };
@@ -60,6 +61,7 @@ impl AppState {
         owner: &str,
         name: &str,
     ) -> Result<Vec<Arc<TrainedModel>>, ApiError> {
+        self.models.refresh_trained_models().await?;
         let all = self.models.trained_models_of(&format!("{owner}/{name}"));
         if all.is_empty() || self.job_service(owner, name).is_some() {
             return Ok(all);
@@ -114,6 +116,7 @@ impl AppState {
         if let Some(model) = self.models.get_by_current_version(version) {
             return Ok(Some(model.jobs()));
         }
+        self.models.refresh_trained_models().await?;
         let Some(trained) = self.models.trained_model_by_id(version) else {
             return Ok(None);
         };

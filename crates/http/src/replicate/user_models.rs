@@ -93,6 +93,7 @@ pub(super) async fn create(
             model.key()
         )));
     }
+    state.models.refresh_trained_models().await?;
     // Another account may have trained for a model of the same name that was removed during the
     // training.
     for trained in state
@@ -134,6 +135,7 @@ pub(super) async fn remove(
     caller: Identity,
 ) -> Result<Response, ApiError> {
     let model = state.own_user_model(&caller, &owner, &name).await?;
+    state.models.refresh_trained_models().await?;
     for trained in state.models.trained_models_of(&model.key()) {
         state.models.remove_trained_model(&trained).await?;
     }
@@ -211,6 +213,7 @@ impl AppState {
         &self,
         caller: &Identity,
     ) -> Result<Vec<UserModelView>, ApiError> {
+        self.models.refresh_trained_models().await?;
         let mut user_models: Vec<UserModel> = self.user_model_documents().all("").await?;
         user_models.retain(|model| model.is_visible_to(&caller.account));
         Ok(user_models

@@ -20,6 +20,7 @@ use tidegate_core::{Status, planted};
 
 use super::director_files::DirectorFiles;
 use super::hints::HINT_TIMEOUT;
+use super::trained_jobs::VersionOfJob;
 use super::{Cluster, LeaseRequestResult, ModelCatalog, hints};
 use crate::config::OnLost;
 use crate::files::store::FileStoreError;
@@ -55,9 +56,9 @@ pub enum CallError {
 
 /// Answers the calls of directors.
 pub struct DirectorCalls {
-    models: ModelRegistry,
-    catalog: Arc<ModelCatalog>,
-    cluster: Cluster,
+    pub(super) models: ModelRegistry,
+    pub(super) catalog: Arc<ModelCatalog>,
+    pub(super) cluster: Cluster,
     stream_urls: Option<StreamUrls>,
     pub(super) files: Option<DirectorFiles>,
 }
@@ -140,6 +141,10 @@ impl DirectorCalls {
                 .iter()
                 .flat_map(|offer| self.cluster.queues.assigned(offer, job_kind))
                 .collect(),
+            trained_queues: models
+                .iter()
+                .filter_map(|offer| self.cluster.queues.assigned_trained(offer, job_kind))
+                .collect(),
             lease: settings.lease,
             interval: settings.heartbeat_interval,
         })
@@ -184,7 +189,7 @@ impl DirectorCalls {
         self.count_request(&result);
         let (record, terminal) = match result {
             AcquireResult::Granted(granted) => {
-                return Ok(LeaseReply::Granted(Box::new(self.leased_job(*granted))));
+                return self.grant(*granted).await;
             }
             AcquireResult::HeldByAnother => return Ok(LeaseReply::HeldByAnother),
             AcquireResult::Superseded => return Ok(LeaseReply::Superseded),
@@ -224,6 +229,24 @@ impl DirectorCalls {
         metrics.lease_requests.of(label).inc();
     }
 
+    /// Adds what the director needs to run a job that it has the lease of.
+    async fn grant(&self, granted: GrantedLease) -> Result<LeaseReply, CallError> {
+        let target = &granted.record.spec.target;
+        let trained = match self.version_of_job(target).await? {
+            VersionOfJob::Registered => None,
+            VersionOfJob::Trained(trained) => Some(trained.version.clone()),
+            VersionOfJob::Removed => {
+                self.end_removed(granted).await?;
+                return Ok(LeaseReply::Over);
+            }
+        };
+        let leased = LeasedJob {
+            trained,
+            ..self.leased_job(granted)
+        };
+        Ok(LeaseReply::Granted(Box::new(leased)))
+    }
+
     fn leased_job(&self, granted: GrantedLease) -> LeasedJob {
         let GrantedLease {
             mut record,
@@ -247,6 +270,7 @@ impl DirectorCalls {
             began_at,
             remaining_ms: remaining.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
             token,
+            trained: None,
         }
     }
 
@@ -379,7 +403,7 @@ impl DirectorCalls {
             .ok_or(CallError::InvalidToken)
     }
 
-    fn check(&self, token: &LeaseToken, lease: &HeldLease) -> Result<(), CallError> {
+    pub(super) fn check(&self, token: &LeaseToken, lease: &HeldLease) -> Result<(), CallError> {
         if self.verified(token)? == *lease {
             Ok(())
         } else {

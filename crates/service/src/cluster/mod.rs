@@ -21,6 +21,8 @@ mod queued_marks;
 mod reconcile;
 mod registered_model;
 mod replicas;
+mod trained_catalog;
+mod trained_jobs;
 mod upkeep_handler;
 
 use std::sync::Arc;
@@ -39,6 +41,7 @@ pub use monitor::{ClusterMonitor, ClusterState, ModelQueueUsage};
 pub use queue_directory::QueueDirectory;
 pub use queued_marks::QueuedMarks;
 pub use replicas::{ApiReplicas, SeenReplica};
+pub use trained_catalog::TrainedCatalog;
 pub use upkeep_handler::ClusterUpkeep;
 
 /// What the processes of a cluster share besides store and queue.

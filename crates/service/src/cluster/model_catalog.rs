@@ -121,6 +121,12 @@ impl ModelCatalog {
             .collect()
     }
 
+    /// Whether a version is registered.
+    pub(super) fn knows(&self, version: &str) -> bool {
+        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        served.contains_key(version)
+    }
+
     /// Registers models. The first schema of a version wins: a model with another one is refused, unless it is
     /// a handler.
     pub async fn register(

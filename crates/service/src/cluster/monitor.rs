@@ -116,6 +116,9 @@ impl ClusterMonitor {
                     let is_shown = version.id() == current.id() && kind == JobKind::Prediction;
                     let shown = (target.model.clone(), is_shown);
                     models.insert(queues.queue_of(kind, target), shown);
+                    // The directors of a model run the jobs of the versions that were trained from it.
+                    let trained = (target.model.clone(), false);
+                    models.insert(QueueName::of_trained(kind, target), trained);
                 }
             }
         }

@@ -1,11 +1,12 @@
 //! [`QueueDirectory`]: which queue a job of a cluster waits in, and which queues a director reads.
 //!
 //! A prediction waits in the queue of its version; one that was created through a deployment in the queue
-//! of that deployment and version; the call of a procedure in the queue of the procedure. Directors cannot
+//! of that deployment and version; the call of a procedure in the queue of the procedure; the job of a trained
+//! version in the queue of the version whose code it runs. Directors cannot
 //! know the deployments, so the queues of deployments are documents in the store: one is recorded before a
 //! message is pushed to it, and every API process assigns it to the directors of its version.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +41,11 @@ struct DirectoryState {
     deployments: BTreeMap<QueueName, DeploymentQueue>,
     /// The versions whose predictions are calls of a procedure.
     procedures: HashSet<String>,
+    /// The version whose code runs the jobs of a trained version, by each id that the trained version has or
+    /// had. Removed versions stay: a request may be about to queue a job.
+    trained: HashMap<String, Target>,
+    /// The models that trained versions run the code of.
+    trained_sources: HashSet<String>,
 }
 
 /// The queue of a deployment and version, as it is stored.
@@ -77,8 +83,27 @@ impl QueueDirectory {
         self.lock().procedures.insert(version.to_owned());
     }
 
+    /// The version `source` runs the jobs of the trained version with these ids, the current one first. Returns
+    /// whether jobs of it may wait in another queue.
+    pub(super) fn add_trained(&self, ids: &[String], source: &Target) -> bool {
+        let mut state = self.lock();
+        state.trained_sources.insert(source.model.clone());
+        let mut may_have_moved = false;
+        for (position, id) in ids.iter().enumerate() {
+            let before = state.trained.insert(id.clone(), source.clone());
+            may_have_moved |= match before {
+                Some(before) => before != *source,
+                None => position > 0,
+            };
+        }
+        may_have_moved
+    }
+
     /// The queue of a job.
     pub(super) fn queue_of(&self, kind: JobKind, target: &Target) -> QueueName {
+        if let Some(source) = self.lock().trained.get(&target.version) {
+            return QueueName::of_trained(kind, source);
+        }
         let is_procedure = self.lock().procedures.contains(&target.version);
         match kind {
             JobKind::Prediction if is_procedure => QueueName::of_procedure(target),
@@ -141,6 +166,31 @@ impl QueueDirectory {
             version: offer.version.clone(),
         };
         names.into_iter().map(assign).collect()
+    }
+
+    /// The queue of the trained versions that run the code of one of the models of a director, if there are any.
+    pub(super) fn assigned_trained(
+        &self,
+        offer: &ModelOffer,
+        kind: DirectorJobKind,
+    ) -> Option<AssignedQueue> {
+        let kind = match kind {
+            DirectorJobKind::Prediction => JobKind::Prediction,
+            DirectorJobKind::Training => JobKind::Training,
+            DirectorJobKind::Procedure => return None,
+        };
+        if !self.lock().trained_sources.contains(&offer.model) {
+            return None;
+        }
+        let source = Target {
+            model: offer.model.clone(),
+            version: offer.version.clone(),
+            deployment: None,
+        };
+        Some(AssignedQueue {
+            name: QueueName::of_trained(kind, &source).to_string(),
+            version: source.version,
+        })
     }
 
     /// The model of the queue of a deployment.
@@ -318,6 +368,53 @@ mod tests {
         directory.refresh(&MemoryQueue::default()).await.unwrap();
         assert_eq!(documents.all(NAMESPACE, "").await.unwrap().len(), 1);
         assert!(directory.model_of(&name).is_some());
+    }
+
+    #[tokio::test]
+    async fn directors_read_the_queue_of_the_trained_versions_of_their_version() {
+        let directory = QueueDirectory::new(Arc::new(MemoryDocuments::default()));
+        let source = target(None);
+        let offer = |model: &str, version: &str| ModelOffer {
+            model: model.to_owned(),
+            version: version.to_owned(),
+            schema_hash: None,
+            slots: 1,
+        };
+        let own = offer(&source.model, &source.version);
+        assert_eq!(
+            directory.assigned_trained(&own, DirectorJobKind::Prediction),
+            None
+        );
+        let ids = ["t2".to_owned(), "t1".to_owned()];
+        assert!(directory.add_trained(&ids, &source), "jobs of t1 may wait");
+        assert!(!directory.add_trained(&ids, &source));
+        for deployment in [None, Some("ann/d")] {
+            let trained = Target {
+                model: "ann/mine".to_owned(),
+                version: "t1".to_owned(),
+                deployment: target(deployment).deployment,
+            };
+            for (kind, of_director) in [
+                (JobKind::Prediction, DirectorJobKind::Prediction),
+                (JobKind::Training, DirectorJobKind::Training),
+            ] {
+                let name = directory.open(kind, &trained).await.unwrap();
+                let assigned = directory.assigned_trained(&own, of_director).unwrap();
+                assert_eq!(assigned.name, name.to_string());
+                assert_eq!(assigned.version, source.version);
+            }
+        }
+        let other = offer("ann/other", &source.version);
+        assert_eq!(
+            directory.assigned_trained(&other, DirectorJobKind::Prediction),
+            None,
+            "directors of another model do not read it"
+        );
+        let moved = Target {
+            version: "cd".repeat(32),
+            ..source.clone()
+        };
+        assert!(directory.add_trained(&["t3".to_owned(), "t2".to_owned()], &moved));
     }
 
     #[tokio::test]

@@ -6,11 +6,12 @@ use tidegate_core::chain;
 use tidegate_core::clock;
 use tidegate_core::leases::JobRef;
 use tidegate_core::queue::Disposition;
-use tidegate_core::record::JobRecord;
+use tidegate_core::record::{JobRecord, Target};
 use tidegate_core::store::StoreError;
 
 use super::Cluster;
 use super::director_calls::overdue;
+use super::trained_catalog::VERSION_REMOVED;
 use crate::models::ModelRegistry;
 use crate::snapshot::TerminalState;
 
@@ -101,6 +102,16 @@ impl ModelRegistry {
             // It waits in the process that owns the endpoint.
             return Some(JobRef::from(&record.spec));
         }
+        if self.is_removed_version(&record.spec.target) {
+            let id = record.spec.id.clone();
+            if let Err(error) = self.rerun_or_end_lost(cluster, record).await {
+                tracing::warn!(job = %id, error = %chain(&error), "failed to end the job of a removed version, retrying");
+            }
+            return None;
+        }
+        if self.waits_for_source(&record.spec.target) {
+            return None;
+        }
         tracing::debug!(job = %record.spec.id, "queueing recorded job again");
         let service = self.service_or_lookup(&record.spec.target);
         // A lost director may still have the message of a job that was started before.
@@ -115,6 +126,17 @@ impl ModelRegistry {
         is_queued.then(|| JobRef::from(&record.spec))
     }
 
+    /// Whether a job is for a trained version that was removed.
+    fn is_removed_version(&self, target: &Target) -> bool {
+        self.was_removed(&target.version) && self.trained_model_by_any_id(target).is_none()
+    }
+
+    /// Whether a job is for a trained version whose source is not registered: it has no queue yet.
+    fn waits_for_source(&self, target: &Target) -> bool {
+        let trained = self.trained_model_by_any_id(target);
+        trained.is_some_and(|trained| trained.jobs().is_none())
+    }
+
     /// Decides about a job that no director has: it runs again, or is ended.
     pub(super) async fn rerun_or_end_lost(
         &self,
@@ -127,6 +149,8 @@ impl ModelRegistry {
             TerminalState::Canceled
         } else if deadline.is_some_and(|deadline| deadline <= clock::now()) {
             overdue(&record)
+        } else if self.is_removed_version(&record.spec.target) {
+            TerminalState::Failed(VERSION_REMOVED.to_owned())
         } else if service.may_run_again(&record) {
             return Ok(Disposition::PutBack);
         } else {

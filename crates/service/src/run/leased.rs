@@ -20,6 +20,7 @@ use super::tracker::Tracker;
 use crate::files::{InputDownloads, OutputUploads};
 use crate::job::Job;
 use crate::job_service::JobService;
+use crate::models::trained::VersionCreation;
 use crate::submit::PreparedJob;
 use crate::webhook::{InterimMessages, InterimTarget, MessageFactory, WebhookSender};
 
@@ -34,8 +35,10 @@ pub struct LeasedRun {
     /// The time until the job expires. The clock of the other process may differ, so the deadline in
     /// `spec` does not count here.
     pub remaining: Option<Duration>,
-    /// The capacity for the job. If it is refused, the job is left.
+    /// The capacity for the job.
     pub admitted: Admitted,
+    /// What happens if the capacity is refused.
+    pub on_refused: OnRefused,
     /// Records the end of the job.
     pub records: Arc<dyn JobRecords>,
     /// Takes the interim webhook messages.
@@ -44,9 +47,20 @@ pub struct LeasedRun {
     pub uploads: Option<Arc<dyn OutputUploads>>,
     /// Provides the input files that are in the file store.
     pub downloads: Option<Arc<dyn InputDownloads>>,
+    /// Creates the version of a training.
+    pub versions: Option<Arc<dyn VersionCreation>>,
     /// When it is cancelled, the job is stopped and left: its lease is lost, or another process will run
     /// it. A job whose end is decided is not left any more.
     pub abandon: CancellationToken,
+}
+
+/// What happens to a leased job that the executor refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnRefused {
+    /// It is left: another process may be able to run it.
+    Leave,
+    /// It fails: no other process could run it either.
+    Fail,
 }
 
 /// What the tracker of a leased job has besides.
@@ -54,6 +68,8 @@ pub(crate) struct LeasedParts {
     pub(crate) abandon: CancellationToken,
     pub(crate) uploads: Option<Arc<dyn OutputUploads>>,
     pub(crate) downloads: Option<Arc<dyn InputDownloads>>,
+    pub(crate) versions: Option<Arc<dyn VersionCreation>>,
+    pub(crate) on_refused: OnRefused,
 }
 
 impl JobService {
@@ -66,10 +82,12 @@ impl JobService {
             began_at,
             remaining,
             admitted,
+            on_refused,
             records,
             interim,
             uploads,
             downloads,
+            versions,
             abandon,
         } = run;
         let job = Arc::new(self.job_of_spec(&spec));
@@ -98,6 +116,8 @@ impl JobService {
                 abandon,
                 uploads,
                 downloads,
+                versions,
+                on_refused,
             }),
             ..self.tracker(prepared, None, None)
         };

@@ -13,5 +13,5 @@ mod started;
 pub(crate) mod tracker;
 
 pub use finish::RunOutcome;
-pub use leased::LeasedRun;
+pub use leased::{LeasedRun, OnRefused};
 pub use resume::Resumed;

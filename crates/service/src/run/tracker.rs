@@ -20,14 +20,14 @@ use tokio_util::sync::CancellationToken;
 use super::deadlines::{Deadlines, StopReason};
 use super::finish::{EndedJob, RunOutcome, TerminalWebhook};
 use super::job_spans::JobSpans;
-use super::leased::LeasedParts;
+use super::leased::{LeasedParts, OnRefused};
 use super::recorder::{JobRecorder, LeaseDecision, OnStoreError};
 use super::started::{StartedRun, TrackerResult, abandon, next_event};
 use crate::files::{InputOwner, OutputOwner};
 use crate::input::{JsonType, OutputTypes};
 use crate::job::{Job, JobTimes, now};
 use crate::job_service::JobService;
-use crate::models::trained::training::attach_version;
+use crate::models::trained::training::{VersionCreator, attach_version};
 use crate::snapshot::{ReadPosition, TerminalState};
 use crate::waiting::claims::ClaimGuard;
 use crate::webhook::WebhookSender;
@@ -206,9 +206,9 @@ impl Tracker {
             admitted = match result {
                 Ok(admission) => Admitted::Now(admission),
                 // Another process may be able to run the job.
-                Err(_) if self.leased.is_some() => return TrackerResult::Left,
+                Err(_) if self.is_left_when_refused() => return TrackerResult::Left,
                 // No client waits: the job waits until the model works again, here or in the next process.
-                Err(_) if leave_at.is_some() && !was_refused => {
+                Err(_) if leave_at.is_some() && !was_refused && self.leased.is_none() => {
                     Admitted::Queued(self.readmission())
                 }
                 Err(refusal) => {
@@ -255,6 +255,11 @@ impl Tracker {
             Ok(began_at) => self.run_on_executor(admission, began_at).await,
             Err(result) => result,
         }
+    }
+
+    fn is_left_when_refused(&self) -> bool {
+        let leased = self.leased.as_ref();
+        leased.is_some_and(|leased| leased.on_refused == OnRefused::Leave)
     }
 
     /// Waits until the insert of the job is committed; `false` when it failed.
@@ -516,8 +521,13 @@ impl Tracker {
             return TerminalState::Succeeded;
         };
         self.check_type(&output, declared);
-        let maker = &self.service.shared().version_maker;
-        let attached = attach_version(maker, &self.job, self.destination.as_deref(), output).await;
+        let leased = self.leased.as_ref();
+        let creator = match leased.and_then(|leased| leased.versions.as_deref()) {
+            Some(versions) => VersionCreator::Other(versions),
+            None => VersionCreator::Own(self.service.version_maker()),
+        };
+        let destination = self.destination.as_deref();
+        let attached = attach_version(creator, &self.job, destination, output).await;
         let output = match attached {
             Ok(output) => output,
             Err(error) => return TerminalState::Failed(error),

@@ -13,7 +13,7 @@ use tidegate_core::port::{Admitted, Executor, WaitPolicy};
 use tidegate_core::record::{Api, JobSpec, Target, WebhookSpec};
 use tidegate_core::store::{FinishOutcome, JobFinish, JobRecords, StoreError};
 use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Refusal, Status};
-use tidegate_service::{InterimMessages, JobService, LeasedRun, RunOutcome};
+use tidegate_service::{InterimMessages, JobService, LeasedRun, OnRefused, RunOutcome};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -107,10 +107,12 @@ fn leased(elsewhere: &Arc<Elsewhere>, admitted: Admitted) -> LeasedRun {
         began_at: Timestamp::now(),
         remaining: None,
         admitted,
+        on_refused: OnRefused::Leave,
         records: Arc::clone(elsewhere) as _,
         interim: Arc::clone(elsewhere) as _,
         uploads: None,
         downloads: None,
+        versions: None,
         abandon: CancellationToken::new(),
     }
 }

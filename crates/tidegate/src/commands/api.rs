@@ -1,7 +1,7 @@
 //! `tidegate api`: serves the HTTP APIs of a cluster. It runs no model.
 
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use anyhow::Context;
 use axum::Router;
@@ -19,7 +19,8 @@ use tidegate_runtime::Scratch;
 use tidegate_service::{
     ApiReplicas, Cluster, ClusterMonitor, ClusterSettings, ClusterUpkeep, Config, Deps,
     DirectorCalls, Files, JobService, JobSettings, LeaseTokens, ModelCatalog, ModelRegistry,
-    NoExecutor, OnLost, QueueDirectory, QueuedMarks, free_space,
+    NoExecutor, OnLost, QueueDirectory, QueuedMarks, TrainedCatalog, TrainedVersions, VersionMaker,
+    free_space,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -98,6 +99,7 @@ pub(crate) async fn api(
         .await
         .context("failed to read the registered models")?;
     api_models::register(&catalog, registrations).await?;
+    let trained = open_trained(&models, &cluster, &documents, files.as_ref()).await?;
     let pending = models.lookup().start_in_cluster().await?;
     let endpoints =
         Arc::new(ClusterEndpoints::open(args, &server, &backends.store, &models).await?);
@@ -161,6 +163,7 @@ pub(crate) async fn api(
     let background = Box::pin(async {
         tokio::join!(
             catalog.run(),
+            trained.run(),
             cluster.queues.run(&*queue),
             models.reconcile(&cluster),
             cluster.queued_marks.run(&*cluster.leases, &*queue),
@@ -228,6 +231,25 @@ async fn open_files(
     let keep_jobs_for = file_setup::keep_jobs_for(args.keep_for, args.keep_data_for);
     let users = LocationUsers::Cluster;
     file_setup::open(&args.files, keep_jobs_for, Some(&state), users).await
+}
+
+/// Serves the trained versions.
+async fn open_trained(
+    models: &ModelRegistry,
+    cluster: &Cluster,
+    documents: &Arc<dyn Documents>,
+    files: Option<&StoredFiles>,
+) -> anyhow::Result<Arc<TrainedCatalog>> {
+    let file_store = files.map(|files| Arc::clone(&files.store));
+    let stored = Arc::new(TrainedVersions::new(Arc::clone(documents), file_store));
+    let trained = TrainedCatalog::new(models.clone(), cluster.clone(), stored);
+    let trained = Arc::new(trained);
+    trained
+        .load()
+        .await
+        .context("failed to read the trained versions")?;
+    models.set_version_maker(Arc::downgrade(&trained) as Weak<dyn VersionMaker>);
+    Ok(trained)
 }
 
 /// Removes expired files, forever.

@@ -63,8 +63,8 @@ async fn read_folder(
         factory,
         models: models.clone(),
         observer_for: Box::new(|_| Arc::new(())),
-        trained_versions: Arc::new(TrainedVersions::new(documents, None)),
-        update_lock: tokio::sync::Mutex::default(),
+        weights: Arc::new(TrainedVersions::new(documents, None)),
+        trained: None,
     };
     let found = loader.discover()?;
     loader.load_all(found).await?;

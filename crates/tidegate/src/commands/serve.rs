@@ -16,7 +16,8 @@ use tidegate_net::Url;
 use tidegate_queue::MemoryQueue;
 use tidegate_runtime::{LoadLimit, ResourceLimits};
 use tidegate_service::{
-    FileStore, MAX_INLINE_FILE, ModelRegistry, OnLost, VersionMaker, WebhookSecrets,
+    FileStore, MAX_INLINE_FILE, ModelRegistry, OnLost, SourceChanges, TrainedUpdater, VersionMaker,
+    WebhookSecrets, WeightsSource,
 };
 use tidegate_store::{PostgresOptions, PostgresStore};
 use tokio::sync::Notify;
@@ -330,6 +331,7 @@ fn model_loader(
     replicate: &ReplicateSetup,
     display: StartupDisplay,
 ) -> Arc<ModelLoader> {
+    let stored = replicate.trained_versions();
     let loader = Arc::new(ModelLoader {
         target,
         owner: args.owner.clone(),
@@ -337,8 +339,12 @@ fn model_loader(
         factory,
         models: models.clone(),
         observer_for: Box::new(move |name| display.observer_for(name)),
-        trained_versions: replicate.trained_versions(),
-        update_lock: tokio::sync::Mutex::default(),
+        weights: Arc::clone(&stored) as Arc<dyn WeightsSource>,
+        trained: Some(TrainedUpdater::new(
+            models.clone(),
+            stored,
+            SourceChanges::Own,
+        )),
     });
     models.set_version_maker(Arc::downgrade(&loader) as Weak<dyn VersionMaker>);
     loader

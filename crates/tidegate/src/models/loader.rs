@@ -10,8 +10,7 @@ use tidegate_core::health::{Health, SetupStatus};
 use tidegate_core::port::{BoxFuture, Executor};
 use tidegate_core::record::Target;
 use tidegate_runtime::{LoadLimit, Observer, OnDemand, StartedModel, read_schema};
-use tidegate_service::{ModelRegistry, TrainedVersions};
-use tokio::sync::Mutex;
+use tidegate_service::{ModelRegistry, TrainedUpdater, WeightsSource};
 use tokio::time::Instant;
 
 use super::names::full_name;
@@ -51,10 +50,10 @@ pub(crate) struct ModelLoader {
     pub(crate) factory: ModelFactory,
     pub(crate) models: ModelRegistry,
     pub(crate) observer_for: ObserverFactory,
-    /// The stored trained versions.
-    pub(crate) trained_versions: Arc<TrainedVersions>,
-    /// Held while trained versions change.
-    pub(crate) update_lock: Mutex<()>,
+    /// The weights of trained versions.
+    pub(crate) weights: Arc<dyn WeightsSource>,
+    /// The trained versions, if this process has the stored ones.
+    pub(crate) trained: Option<TrainedUpdater>,
 }
 
 impl ModelLoader {

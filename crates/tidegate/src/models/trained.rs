@@ -9,12 +9,12 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use bytes::Bytes;
-use tidegate_core::chain;
 use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
+use tidegate_core::trained_version::TrainedVersion;
 use tidegate_runtime::{LoadFn, LoadLimit, OnDemand, StartedModel, read_schema};
 use tidegate_service::{
-    JobService, ServedVersion, TrainedVersion, Training, VersionError, VersionMaker,
+    ServedVersion, TrainedServing, Training, VersionError, VersionMaker, weights_path,
 };
 
 use super::loader::{LoadPolicy, ModelLoader};
@@ -30,75 +30,24 @@ const SCHEMA_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl ModelLoader {
     /// Adds the stored trained versions to the registry. Called once, after the models of the folders
-    /// are loaded.
+    /// are loaded and before any training ends.
     pub(crate) async fn load_trained(&self) -> anyhow::Result<()> {
-        let _guard = self.update_lock.lock().await;
-        self.models.remember_removed(
-            self.trained_versions
-                .removed()
-                .await
-                .context("failed to read the removed trained versions")?,
-        );
-        for trained in self
-            .trained_versions
-            .all()
-            .await
-            .context("failed to read the trained versions")?
-        {
-            self.models.offer_trained_model(trained, None);
-        }
-        for source in self.models.all() {
-            self.update_locked(source.name()).await;
-        }
-        Ok(())
+        let Some(trained) = &self.trained else {
+            return Ok(());
+        };
+        let loaded = async {
+            let stored = trained.stored();
+            stored.remove_unused_weights(Duration::ZERO).await?;
+            trained.load(self).await
+        };
+        loaded.await.context("failed to read the trained versions")
     }
 
     /// Moves the trained versions of a model to its current version.
     pub(super) async fn update_trained_versions(&self, source: &str) {
-        let _guard = self.update_lock.lock().await;
-        self.update_locked(source).await;
-    }
-
-    async fn update_locked(&self, source: &str) {
-        let current = self.models.get(source).map(|model| model.current());
-        for model in self
-            .models
-            .trained_models()
-            .into_iter()
-            .rev()
-            .filter(|model| model.version.source == source)
-        {
-            match &current {
-                Some(current)
-                    if model.current().is_some()
-                        && model.version.id()
-                            == model.version.id_with_source_version(current.id()) => {}
-                Some(current) => {
-                    self.offer_trained(model.version.with_source_version(current.id()), current)
-                        .await
-                }
-                None => self.models.offer_trained_model(model.version.clone(), None),
-            }
+        if let Some(trained) = &self.trained {
+            trained.follow(source, self).await;
         }
-    }
-
-    /// Adds a trained version with the current code of its source. One that cannot run stays listed.
-    async fn offer_trained(&self, trained: TrainedVersion, source: &ServedVersion) {
-        if let Err(error) = self.trained_versions.put(&trained).await {
-            tracing::error!(version = trained.full_name(), error = %chain(&error), "failed to store trained version");
-        }
-        let version = match self.prepare_trained(&trained, source).await {
-            Ok(version) => Some(version),
-            Err(error) => {
-                tracing::error!(
-                    version = trained.full_name(),
-                    error = format!("{error:#}"),
-                    "failed to load trained version"
-                );
-                None
-            }
-        };
-        self.models.offer_trained_model(trained, version);
     }
 
     async fn prepare_trained(
@@ -135,7 +84,7 @@ impl ModelLoader {
             deployment: None,
         };
         // All versions of a model share their metrics.
-        let jobs = match self.job_service_of(&trained.model) {
+        let jobs = match self.models.service_of_model(&trained.model) {
             Some(service) => service.for_version(executor, target),
             None => self.models.lookup().for_model(executor, target),
         };
@@ -148,26 +97,16 @@ impl ModelLoader {
         })
     }
 
-    fn job_service_of(&self, model: &str) -> Option<JobService> {
-        let folder = self.models.get(model).map(|model| model.jobs());
-        folder.or_else(|| {
-            self.models
-                .trained_models_of(model)
-                .iter()
-                .find_map(|model| model.jobs())
-        })
-    }
-
     /// Starts the model with a new copy of the weights each time, because it may write to them.
     fn start_with_weights(&self, trained: &TrainedVersion, model: &ModelSource) -> LoadFn {
-        let (stored, trained) = (Arc::clone(&self.trained_versions), trained.clone());
+        let (weights, trained) = (Arc::clone(&self.weights), trained.clone());
         let (starter, observer) = (
             self.factory.starter(model),
             (self.observer_for)(&trained.full_name()),
         );
         Box::new(move || {
-            let (stored, trained, starter, observer) = (
-                Arc::clone(&stored),
+            let (weights, trained, starter, observer) = (
+                Arc::clone(&weights),
                 trained.clone(),
                 starter.clone(),
                 Arc::clone(&observer),
@@ -180,7 +119,7 @@ impl ModelLoader {
                     )
                 };
                 let workdir = starter.scratch().create_workdir().map_err(failed)?;
-                let copied = stored.copy_weights(&trained, workdir.path()).await;
+                let copied = weights.copy_weights(&trained, workdir.path()).await;
                 copied.map_err(|error| {
                     format!(
                         "failed to copy the weights of {}: {error}",
@@ -188,8 +127,8 @@ impl ModelLoader {
                     )
                 })?;
                 starter.scratch().chown_workdir(&workdir).map_err(failed)?;
-                let starter: ModelStarter =
-                    starter.with_env(COG_WEIGHTS, trained.weights_path(workdir.path()));
+                let path = weights_path(&trained.weights, workdir.path());
+                let starter: ModelStarter = starter.with_env(COG_WEIGHTS, path);
                 Ok(StartedModel {
                     runtime: starter.start(observer),
                     workdir: Some(workdir),
@@ -200,64 +139,30 @@ impl ModelLoader {
 }
 
 #[async_trait]
-impl VersionMaker for ModelLoader {
-    async fn make(&self, training: Training<'_>) -> Result<Option<TrainedVersion>, VersionError> {
-        let _guard = self.update_lock.lock().await;
-        // A trained version can be trained again: the code is that of its source.
-        let before = self
-            .models
-            .trained_models()
-            .into_iter()
-            .find(|model| model.version.has_or_had_id(&training.target.version));
-        if before.is_none() && self.models.was_removed(&training.target.version) {
-            return Err(VersionError::Removed);
-        }
-        let source = before.map_or_else(
-            || training.target.model.clone(),
-            |model| model.version.source.clone(),
-        );
-        let current = self.models.get(&source).map(|model| model.current());
-        let source_version = current
-            .as_ref()
-            .map_or(training.target.version.as_str(), |current| current.id());
-        let Some(trained) = self
-            .trained_versions
-            .record_training(&training, &source, source_version)
-            .await?
-        else {
-            return Ok(None);
-        };
-        // The server may have died after it made a version of this training and before it reported it.
-        for model in self.models.trained_models() {
-            if model.version.is_result_of(training.account, training.id)
-                && model.version.key() != trained.key()
-            {
-                self.remove(&model.version).await?;
-            }
-        }
-        match &current {
-            Some(current) => self.offer_trained(trained.clone(), current).await,
-            None => self.models.offer_trained_model(trained.clone(), None),
-        }
-        tracing::info!(
-            version = trained.full_name(),
-            source,
-            "created trained version"
-        );
-        Ok(Some(trained))
-    }
-
-    async fn remove_version(&self, trained: &TrainedVersion) -> Result<(), StoreError> {
-        let _guard = self.update_lock.lock().await;
-        self.remove(trained).await
+impl TrainedServing for ModelLoader {
+    async fn prepare(
+        &self,
+        trained: &TrainedVersion,
+        source: &ServedVersion,
+    ) -> Result<ServedVersion, String> {
+        let prepared = self.prepare_trained(trained, source).await;
+        prepared.map_err(|error| format!("{error:#}"))
     }
 }
 
-impl ModelLoader {
-    async fn remove(&self, trained: &TrainedVersion) -> Result<(), StoreError> {
-        self.trained_versions.remove(trained).await?;
-        self.models.forget_trained_model(trained);
-        tracing::info!(version = trained.full_name(), "removed trained version");
-        Ok(())
+#[async_trait]
+impl VersionMaker for ModelLoader {
+    async fn make(&self, training: Training<'_>) -> Result<Option<TrainedVersion>, VersionError> {
+        match &self.trained {
+            Some(trained) => trained.make(training, self).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn remove_version(&self, trained: &TrainedVersion) -> Result<(), StoreError> {
+        match &self.trained {
+            Some(updater) => updater.remove(trained).await,
+            None => Ok(()),
+        }
     }
 }

@@ -527,12 +527,12 @@ async fn weights_outlive_their_job_and_are_removed_with_their_version() {
         .await
         .unwrap();
     file_store
-        .remove_weights(|of| of == "me/mine:2")
+        .remove_weights(|file| file.weights_of.as_deref() == Some("me/mine:2"))
         .await
         .unwrap();
     assert_eq!(fixture.on_disk().len(), 1);
     file_store
-        .remove_weights(|of| of == "me/mine:1")
+        .remove_weights(|file| file.weights_of.as_deref() == Some("me/mine:1"))
         .await
         .unwrap();
     assert_eq!(fixture.on_disk().len(), 0);

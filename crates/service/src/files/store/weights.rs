@@ -1,10 +1,12 @@
 //! Weights of trained versions: stored files that exist as long as their version.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tidegate_core::file_index::StoredFile;
 use tidegate_core::store::StoreError;
-use tidegate_core::{Account, JobId};
+use tidegate_core::{Account, JobId, clock};
 use tidegate_net::Url;
 
 use super::output_urls::text_of_placeholder;
@@ -47,6 +49,7 @@ impl FileStore {
         let id = JobId::from_random(random::bits()).to_string();
         let weights = Arc::new(StoredFile {
             id,
+            created_at: clock::now(),
             expires_at: None,
             job: None,
             weights_of: Some(version.to_owned()),
@@ -61,13 +64,23 @@ impl FileStore {
         }
     }
 
-    /// Removes the weights of the versions that `filter` accepts.
+    /// The ids of the weights that were stored before this time.
+    pub(crate) async fn weights_before(
+        &self,
+        before: Timestamp,
+    ) -> Result<HashSet<String>, StoreError> {
+        let weights = self.index.weights().await?.into_iter();
+        let old = weights.filter(|(_, weights)| weights.created_at <= before);
+        Ok(old.map(|(_, weights)| weights.id.clone()).collect())
+    }
+
+    /// Removes the weights that `filter` accepts.
     pub(crate) async fn remove_weights(
         &self,
-        filter: impl Fn(&str) -> bool,
+        filter: impl Fn(&StoredFile) -> bool,
     ) -> Result<(), StoreError> {
         for (account, weights) in self.index.weights().await? {
-            if weights.weights_of.as_deref().is_some_and(&filter) {
+            if filter(&weights) {
                 self.index.remove(&account, &weights.id).await?;
             }
         }

@@ -1,9 +1,11 @@
-//! Trained versions: how they are stored and served, and the port that creates them.
+//! Trained versions: how they are stored, created and served.
 
 mod served;
+mod stored;
 pub(crate) mod training;
-pub(crate) mod version;
+mod updater;
 
 pub use served::TrainedModel;
-pub use training::{Training, VersionError, VersionMaker};
-pub use version::{TrainedVersion, TrainedVersions, Weights};
+pub use stored::{TrainedVersions, WeightsSource, weights_path};
+pub use training::{Training, VersionCreation, VersionError, VersionMaker};
+pub use updater::{SourceChanges, TrainedServing, TrainedUpdater};

@@ -6,10 +6,10 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
 use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
+use tidegate_core::trained_version::TrainedVersion;
 
 use crate::job_service::JobService;
 use crate::models::trained::training::VersionMaker;
-use crate::models::trained::version::TrainedVersion;
 use crate::models::{ModelRegistry, ServedModel, ServedVersion};
 
 /// A trained version in the registry.
@@ -132,7 +132,7 @@ impl ModelRegistry {
         };
         let removed = all.remove(index);
         self.inner.trained.store(Arc::new(all));
-        self.remember_removed(removed.version.ids.iter().cloned());
+        self.remember_removed(removed.version.ids().iter().cloned());
         if let Some(model) = &removed.model {
             self.retire_model(model);
         }
@@ -157,15 +157,24 @@ impl ModelRegistry {
 
     /// Removes a trained version permanently.
     pub async fn remove_trained_model(&self, trained: &TrainedModel) -> Result<(), StoreError> {
-        match self
-            .lookup()
-            .shared()
-            .version_maker
-            .get()
-            .and_then(Weak::upgrade)
-        {
+        match self.lookup().version_maker() {
             Some(maker) => maker.remove_version(&trained.version).await,
             None => Ok(()),
         }
+    }
+
+    /// Reads the trained versions that other processes have made or removed.
+    pub async fn refresh_trained_models(&self) -> Result<(), StoreError> {
+        match self.lookup().version_maker() {
+            Some(maker) => maker.refresh().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl JobService {
+    /// What creates versions from trainings, if this process does.
+    pub(crate) fn version_maker(&self) -> Option<Arc<dyn VersionMaker>> {
+        self.shared().version_maker.get().and_then(Weak::upgrade)
     }
 }

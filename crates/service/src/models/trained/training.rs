@@ -1,18 +1,18 @@
 //! The port that creates a model version from the output of a training.
 
 use std::collections::BTreeMap;
-use std::sync::{OnceLock, Weak};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
+use tidegate_core::trained_version::TrainedVersion;
 use tidegate_core::{Account, JobId};
 
 use crate::files::store::FileStoreError;
 use crate::job::Job;
-use crate::models::trained::version::TrainedVersion;
 
 /// The key in the output of a training that holds the weights.
 const WEIGHTS: &str = "weights";
@@ -42,6 +42,9 @@ pub enum VersionError {
     /// The weights or the version could not be stored.
     #[error(transparent)]
     Storage(#[from] FileStoreError),
+    /// Another process refused it: a message for the client.
+    #[error("{0}")]
+    Refused(String),
 }
 
 impl From<StoreError> for VersionError {
@@ -52,9 +55,9 @@ impl From<StoreError> for VersionError {
 
 impl VersionError {
     /// The message for the client.
-    fn client_message(&self) -> String {
+    pub(crate) fn client_message(&self) -> String {
         match self {
-            Self::Removed => self.to_string(),
+            Self::Removed | Self::Refused(_) => self.to_string(),
             Self::Storage(error) => error.client_message(),
         }
     }
@@ -69,18 +72,38 @@ pub trait VersionMaker: Send + Sync {
 
     /// Removes a version. Its running jobs are finished.
     async fn remove_version(&self, trained: &TrainedVersion) -> Result<(), StoreError>;
+
+    /// Reads the versions that other processes have made or removed.
+    async fn refresh(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// Creates the version of one training that runs for another process.
+#[async_trait]
+pub trait VersionCreation: Send + Sync {
+    /// Creates a version from these weights; returns its full name. `None` when they are nothing that a
+    /// model can load.
+    async fn create(&self, weights: &str) -> Result<Option<String>, VersionError>;
+}
+
+/// Who creates the version of a training.
+pub(crate) enum VersionCreator<'a> {
+    /// This process, if it creates versions.
+    Own(Option<Arc<dyn VersionMaker>>),
+    /// The process that accepted the training.
+    Other(&'a dyn VersionCreation),
 }
 
 /// The output of a training, with the name of the version that was created from it, if any. The
 /// error is a message for the client.
 pub(crate) async fn attach_version(
-    maker: &OnceLock<Weak<dyn VersionMaker>>,
+    creator: VersionCreator<'_>,
     job: &Job,
     destination: Option<&str>,
     output: Bytes,
 ) -> Result<Bytes, String> {
-    let (Some(destination), Some(maker)) = (destination, maker.get().and_then(Weak::upgrade))
-    else {
+    let Some(destination) = destination else {
         return Ok(output);
     };
     let Some((fields, weights)) = parse_weights(&output) else {
@@ -93,8 +116,16 @@ pub(crate) async fn attach_version(
         destination,
         weights: &weights,
     };
-    match maker.make(training).await {
-        Ok(Some(trained)) => Ok(with_version(fields, &trained)),
+    let created = match creator {
+        VersionCreator::Own(None) => Ok(None),
+        VersionCreator::Own(Some(maker)) => {
+            let made = maker.make(training).await;
+            made.map(|made| made.map(|trained| trained.full_name()))
+        }
+        VersionCreator::Other(creation) => creation.create(&weights).await,
+    };
+    match created {
+        Ok(Some(name)) => Ok(with_version(fields, &name)),
         Ok(None) => Ok(output),
         Err(error) => Err(format!(
             "the training succeeded, but no version could be created from it: {}",
@@ -112,8 +143,8 @@ fn parse_weights(output: &Bytes) -> Option<(OutputFields, String)> {
     Some((fields, weights))
 }
 
-fn with_version(mut fields: OutputFields, trained: &TrainedVersion) -> Bytes {
-    let name = serde_json::value::to_raw_value(&trained.full_name()).expect("a string serializes");
+fn with_version(mut fields: OutputFields, name: &str) -> Bytes {
+    let name = serde_json::value::to_raw_value(name).expect("a string serializes");
     fields.insert(VERSION.to_owned(), name);
     serde_json::to_vec(&fields)
         .expect("string keys serialize")
@@ -152,10 +183,8 @@ mod tests {
             br#"{"weights":"w","loss":0.10000000000000000001,"version":"mine"}"#,
         );
         let (fields, _) = parse_weights(&output).unwrap();
-        let mut trained = crate::models::trained::version::sample();
-        trained.ids = vec!["ab".to_owned()];
         assert_eq!(
-            with_version(fields, &trained),
+            with_version(fields, "me/mine:ab"),
             &br#"{"loss":0.10000000000000000001,"version":"me/mine:ab","weights":"w"}"#[..]
         );
     }

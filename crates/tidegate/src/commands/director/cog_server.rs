@@ -19,7 +19,7 @@ use tidegate_service::{
     WebhookSecrets, free_space,
 };
 
-use super::models::WEBHOOK_RETRY_FOR;
+use super::models::{DirectorModels, WEBHOOK_RETRY_FOR};
 use crate::cli::DirectorArgs;
 use crate::compat::CogEnv;
 use crate::director_env::DirectorEnv;
@@ -32,7 +32,7 @@ pub(super) async fn connect(
     env: &CogEnv,
     director_env: &DirectorEnv,
     url: &Url,
-) -> anyhow::Result<ModelRegistry> {
+) -> anyhow::Result<DirectorModels> {
     let Some(model) = args.cog_model.clone() else {
         return Err(UsageError::new("--cog-url needs the name of the model")
             .hint("give it with --cog-model OWNER/NAME")
@@ -68,7 +68,11 @@ pub(super) async fn connect(
         folder: PathBuf::new(),
         is_handler: false,
     });
-    Ok(models)
+    Ok(DirectorModels {
+        models,
+        // The server has its own weights.
+        trained: None,
+    })
 }
 
 /// The job service that the model's is derived from.

@@ -3,6 +3,7 @@
 mod cog_server;
 mod health;
 mod models;
+mod trained;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,14 +13,15 @@ use jiff::Timestamp;
 use rustix::process::DumpableBehavior;
 use tidegate_core::director_api::DirectorJobKind;
 use tidegate_director::{
-    ApiCalls, ApiClient, Config, Director, DirectorDeps, DirectorError, Hook, Hooks, LoadTiming,
-    OnHookFailure, OnIsolated,
+    ApiCalls, ApiClient, ApiWeights, Config, Director, DirectorDeps, DirectorError, Hook, Hooks,
+    LoadTiming, OnHookFailure, OnIsolated,
 };
 use tidegate_net::{Client, Config as NetConfig, Url};
 use tidegate_queue::redis::RedisQueueConfig;
 use tokio_util::sync::CancellationToken;
 
 use self::health::HealthServer;
+use self::models::DirectorModels;
 use crate::cli::{DirectorArgs, HookArgs, JobKindArg, LogFormat, OnHookFailureArg, OnIsolatedArg};
 use crate::cluster_backends;
 use crate::compat::CogEnv;
@@ -56,7 +58,7 @@ pub(crate) async fn director(
         max_file: args.max_file as u64,
         ..NetConfig::default()
     });
-    let api = ApiClient::new(net, args.api.clone(), &token)?;
+    let api = Arc::new(ApiClient::new(net, args.api.clone(), &token)?);
     if args.install {
         models::install_packages(args, format)?;
     }
@@ -64,13 +66,16 @@ pub(crate) async fn director(
     let open = async {
         let models = match &args.cog_url {
             Some(url) => cog_server::connect(args, env, &director_env, url).await?,
-            None => models::load(args, env, &director_env).await?,
+            None => {
+                let weights = Arc::new(ApiWeights::new(Arc::clone(&api) as Arc<dyn ApiCalls>));
+                models::load(args, env, &director_env, weights).await?
+            }
         };
         let config = RedisQueueConfig::new(redis.clone(), &name);
         let queue = cluster_backends::open_queue(config).await?;
         anyhow::Ok((models, Arc::new(queue)))
     };
-    let (models, queue) = tokio::select! {
+    let (DirectorModels { models, trained }, queue) = tokio::select! {
         opened = open => opened?,
         cause = signals.next() => return Ok(ExitCode::from(cause.exit_code())),
     };
@@ -90,10 +95,11 @@ pub(crate) async fn director(
     };
     tracing::info!(name = config.name, api = api.hosts(), "starting director");
     let deps = DirectorDeps {
-        api: Arc::new(api),
+        api,
         queue,
         models: models.clone(),
         live: Some(Arc::new(cluster_backends::open_live(redis)?)),
+        trained,
     };
     let director = Arc::new(Director::with_hooks(config, deps, hooks(&args.hooks)));
     let mut health = HealthServer::start(args, &director, &models, started_at).await?;

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_director::TrainedModels;
 use tidegate_http::replicate::{PredictionRenderer, RenderAborted};
 use tidegate_queue::MemoryQueue;
 use tidegate_runtime::{LoadLimit, Observer, Phase, ResourceLimits};
-use tidegate_service::{ModelRegistry, OnLost, TrainedVersions, WebhookSecrets};
-use tidegate_store::MemoryDocuments;
+use tidegate_service::{ModelRegistry, OnLost, WebhookSecrets, WeightsSource};
 
+use super::trained::TrainedOnDirector;
 use crate::cli::{DirectorArgs, LogFormat, ProgressMode};
 use crate::compat::CogEnv;
 use crate::director_env::DirectorEnv;
@@ -25,17 +26,24 @@ pub(super) const WEBHOOK_RETRY_FOR: Duration = Duration::from_secs(24 * 60 * 60)
 /// Variables that the model's code must not see: their values may contain passwords.
 const HIDDEN: [&str; 1] = ["TIDEGATE_REDIS"];
 
-/// Loads the models.
+/// The models of a director.
+pub(super) struct DirectorModels {
+    pub(super) models: ModelRegistry,
+    /// Serves the versions that were trained from them.
+    pub(super) trained: Option<Arc<dyn TrainedModels>>,
+}
+
+/// Loads the models. The weights of the versions that were trained from them come from `weights`.
 pub(super) async fn load(
     args: &DirectorArgs,
     env: &CogEnv,
     director_env: &DirectorEnv,
-) -> anyhow::Result<ModelRegistry> {
+    weights: Arc<dyn WeightsSource>,
+) -> anyhow::Result<DirectorModels> {
     let target = ServeTarget::of(&args.dir);
     args.model.check_for(&target)?;
     let factory = ModelFactory::new(&args.model, env, model_config(args, director_env)?)?;
     let models = ModelRegistry::new(factory.lookup_service()?);
-    let documents = Arc::new(MemoryDocuments::default());
     let loader = ModelLoader {
         target,
         owner: args.owner.clone(),
@@ -47,12 +55,15 @@ pub(super) async fn load(
                 model: name.to_owned(),
             })
         }),
-        trained_versions: Arc::new(TrainedVersions::new(documents, None)),
-        update_lock: tokio::sync::Mutex::default(),
+        weights,
+        trained: None,
     };
     let found: BTreeMap<String, ModelSource> = loader.discover()?;
     loader.load_all(found).await?;
-    Ok(models)
+    Ok(DirectorModels {
+        models,
+        trained: Some(Arc::new(TrainedOnDirector::new(loader))),
+    })
 }
 
 /// Installs the packages of the models. A model of several whose packages fail is served without them.
