@@ -105,3 +105,5 @@ def test_the_policy_names_where_output_files_are(start_server):
     policy = get(server.url, "/ui/").headers["content-security-policy"]
     files = "'self' blob: data: https://models.example https://files.example:8443;"
     assert f"img-src {files}" in policy and f"media-src {files}" in policy
+    origins = ["https://models.example", "https://files.example:8443"]
+    assert get(server.url, "/ui/api/session").json()["files_origins"] == origins

@@ -157,6 +157,7 @@ impl ListeningServer {
             cluster: metrics.cluster.clone(),
             directors: ui.directors,
             replicas: ui.replicas,
+            file_origins: ui.file_origins.clone(),
             settings: ui.settings,
         };
         let ui_data = UiData::new(ui_sources);

@@ -164,6 +164,7 @@ impl Gateway {
             cluster: None,
             directors: None,
             replicas: None,
+            file_origins: Vec::new(),
             settings: parts.settings,
         };
         let ui = UiData::new(ui);

@@ -74,6 +74,8 @@ pub struct UiSources {
     pub directors: Option<Arc<DirectorSightings>>,
     /// The API processes of that cluster.
     pub replicas: Option<Arc<ApiReplicas>>,
+    /// Where output files are downloaded from, if not from the server itself.
+    pub file_origins: Vec<Url>,
     /// The settings of the command.
     pub settings: Arc<[Setting]>,
 }

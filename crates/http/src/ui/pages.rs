@@ -25,13 +25,9 @@ const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
 /// output files are downloaded from.
 pub(super) fn content_security_policy(file_origins: &[Url]) -> HeaderValue {
     let mut files = String::from("'self' blob: data:");
-    for url in file_origins {
-        let origin = url.origin();
-        // Other origins are opaque and would be written as `null`.
-        if origin.is_tuple() {
-            files.push(' ');
-            files.push_str(&origin.ascii_serialization());
-        }
+    for origin in origins(file_origins) {
+        files.push(' ');
+        files.push_str(&origin);
     }
     let policy = format!(
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src {files}; \
@@ -39,6 +35,14 @@ pub(super) fn content_security_policy(file_origins: &[Url]) -> HeaderValue {
          require-trusted-types-for 'script'"
     );
     HeaderValue::try_from(policy).expect("an origin is ASCII text")
+}
+
+/// The origins of these URLs, as browsers write them.
+pub(super) fn origins(urls: &[Url]) -> Vec<String> {
+    let origins = urls.iter().map(Url::origin);
+    // Other origins are opaque and would be written as `null`.
+    let tuples = origins.filter(|origin| origin.is_tuple());
+    tuples.map(|origin| origin.ascii_serialization()).collect()
 }
 
 /// `GET /ui`: the page is one level deeper, so that its relative URLs work.

@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::response::Response;
 use tidegate_core::record::Api;
 
+use super::pages::origins;
 use super::wire::{ServerCommand, ServerDocument, Session, account_name};
 use super::{UiState, is_operator};
 use crate::access::Identity;
@@ -30,6 +31,7 @@ pub(super) async fn show(State(ui): State<Arc<UiState>>, client: Identity) -> Re
             started_at: sources.started_at.to_string(),
         },
         apis: ui.apis(),
+        files_origins: origins(&sources.file_origins),
         pages: pages(sources.command, &client),
     })
 }

@@ -34,6 +34,8 @@ pub(super) struct Session<'a> {
     pub(super) tokens: bool,
     pub(super) server: ServerDocument<'a>,
     pub(super) apis: Vec<Api>,
+    /// The other origins whose files the page may show, as in its content security policy.
+    pub(super) files_origins: Vec<String>,
     pub(super) pages: Vec<&'static str>,
 }
 
