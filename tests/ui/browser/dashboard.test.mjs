@@ -26,6 +26,9 @@ browserTest('the docs have every API that is on, with an example to copy', { tok
   const command = await page.evaluate(() => navigator.clipboard.readText());
   assert.match(command, new RegExp(`^curl -X POST '?${url}/v1/`));
   assert.ok(command.includes('-H "Authorization: Bearer $TIDEGATE_API_TOKEN"'));
+  await page.getByRole('tab', { name: 'Cog' }).click();
+  await page.getByLabel('Model').selectOption('bob/steps');
+  await page.locator('.operation').getByText('/models/bob/steps/predictions', { exact: true }).waitFor();
   await assertAccessible(page);
 });
 

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { curl, exampleOf, matches, operations } from '../dashboard/docs/openapi.js';
+import { byApi, curl, exampleOf, matches, operations } from '../dashboard/docs/openapi.js';
 
 const DOCUMENT = {
   paths: {
@@ -91,6 +91,17 @@ test('a search finds operations that have all words', () => {
   assert.equal(matches(run, 'put PREDICTIONS'), true);
   assert.equal(matches(run, 'put nothing'), false);
   assert.equal(matches(run, ''), true);
+});
+
+test('the paths of one of several models are below its name', () => {
+  const [, below] = operations(DOCUMENT, 'models/ann/echo');
+  assert.equal(below.path, '/models/ann/echo/predictions/{id}');
+  assert.match(curl(below, new URL('http://h:1/'), false), /^curl -X PUT http:\/\/h:1\/models\/ann\/echo\/predictions\/ID /);
+});
+
+test('the documents of an API are together', () => {
+  const groups = byApi([{ api: 'cog', title: 'Cog: a/b' }, { api: 'cog', title: 'Cog: a/c' }, { api: 'runpod', title: 'Runpod, local API' }]);
+  assert.deepEqual(groups.map(({ title, documents }) => [title, documents.length]), [['Cog', 2], ['Runpod, local API', 1]]);
 });
 
 test('a document without paths has no operations', () => {

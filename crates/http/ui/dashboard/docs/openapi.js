@@ -32,12 +32,28 @@ const MAX_DEPTH = 6;
 /**
  * The operations of a document, in its order.
  * @param {any} openapi
+ * @param {string} [base] the path that the document's paths are below, relative to the server's root
  * @returns {Operation[]}
  */
-export function operations(openapi) {
+export function operations(openapi, base = '') {
+  const prefix = base === '' ? '' : `/${base.replace(/^\/|\/$/g, '')}`;
   return Object.entries(openapi?.paths ?? {}).flatMap(([path, item]) =>
-    METHODS.filter((method) => item?.[method]).map((method) => operation(openapi, path, method, item)),
+    METHODS.filter((method) => item?.[method]).map((method) => operation(openapi, prefix + path, method, item)),
   );
+}
+
+/**
+ * The documents by their API, in order. Each model of Cog's API has a document of its own.
+ * @template {{api: string, title: string}} T
+ * @param {T[]} documents
+ * @returns {{api: string, title: string, documents: T[]}[]}
+ */
+export function byApi(documents) {
+  const apis = [...new Set(documents.map(({ api }) => api))];
+  return apis.map((api) => {
+    const own = documents.filter((document) => document.api === api);
+    return { api, title: own.length > 1 ? own[0].title.split(': ', 1)[0] : own[0].title, documents: own };
+  });
 }
 
 /**

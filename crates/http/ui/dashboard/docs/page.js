@@ -10,11 +10,11 @@ import { Empty, ErrorNote, Skeleton } from '../../components/notes.js';
 import { Tabs } from '../../components/tabs.js';
 import { DataTable } from '../data_table.js';
 import { SearchBox } from '../panel.js';
-import { curl, matches, operations } from './openapi.js';
+import { byApi, curl, matches, operations } from './openapi.js';
 
 /** @typedef {import('./openapi.js').Operation} Operation */
 /** @typedef {import('./openapi.js').Parameter} Parameter */
-/** @typedef {{api: string, title: string, openapi: any}} ApiDocument */
+/** `base` is the path that the document's paths are below. @typedef {{api: string, title: string, base?: string, openapi: any}} ApiDocument */
 
 export function DocsPage() {
   const { data, error, reload } = useRequest('ui/api/docs');
@@ -29,19 +29,32 @@ export function DocsPage() {
  * @param {{apis: ApiDocument[]}} props
  */
 function Apis({ apis }) {
-  const lists = useMemo(() => apis.map(({ openapi }) => operations(openapi)), [apis]);
+  const groups = useMemo(() => byApi(apis), [apis]);
   const [search, setSearch] = useState('');
-  const [current, setCurrent] = useState('0');
-  const found = lists.map((list) => list.filter((op) => matches(op, search)));
-  // The id is the position: a title may contain anything, and several models may share an API.
-  const tabs = apis.map(({ title }, i) => ({ id: String(i), label: title, count: found[i].length }));
-  const shown = found[Number(current)] ?? [];
+  const [current, setCurrent] = useState(groups[0].api);
+  const [title, setTitle] = useState('');
+  const { documents } = groups.find(({ api }) => api === current) ?? groups[0];
+  const shown = documents.find((document) => document.title === title) ?? documents[0];
+  const found = useMemo(() => operations(shown.openapi, shown.base), [shown]).filter((op) => matches(op, search));
   return html`<div class="stack"><${SearchBox} value=${search} onInput=${setSearch} label="Search operations" />
-    <${Tabs} id="apis" label="APIs" tabs=${tabs} current=${current} onChange=${setCurrent}>
-      ${shown.length === 0
-        ? html`<${Empty} icon="search" title="No operation of this API matches" />`
-        : html`<div class="stack" key=${current}>${shown.map((op) => html`<${OperationCard} key="${op.method} ${op.path}" op=${op} />`)}</div>`}
+    <${Tabs} id="apis" label="APIs" tabs=${groups.map((group) => ({ id: group.api, label: group.title }))} current=${current} onChange=${setCurrent}>
+      <div class="stack" key=${shown.title}>
+        ${documents.length > 1 ? html`<${DocumentSelect} documents=${documents} shown=${shown} onChange=${setTitle} />` : null}
+        ${found.length === 0 ? html`<${Empty} icon="search" title="No operation of this API matches" />` : null}
+        ${found.map((op) => html`<${OperationCard} key="${op.method} ${op.path}" op=${op} />`)}
+      </div>
     </${Tabs}></div>`;
+}
+
+/**
+ * Chooses one of the documents of an API: that of a model.
+ * @param {{documents: ApiDocument[], shown: ApiDocument, onChange: (title: string) => void}} props
+ */
+function DocumentSelect({ documents, shown, onChange }) {
+  return html`<div class="field document-select"><label for="document">Model</label>
+    <select id="document" value=${shown.title} onChange=${(/** @type {any} */ event) => onChange(event.target.value)}>
+      ${documents.map(({ title }) => html`<option key=${title} value=${title}>${title.replace(/^[^:]*: /, '')}</option>`)}
+    </select></div>`;
 }
 
 /**
