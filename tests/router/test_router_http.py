@@ -65,6 +65,26 @@ def test_responses_that_are_not_http_are_errors(router, upstream, answer):
     running.wait_used_permits(0)
 
 
+@pytest.mark.parametrize(
+    ("content_type", "policy"),
+    [
+        ("text/html; charset=utf-8", "sandbox"),
+        ("image/svg+xml", "sandbox"),
+        ("application/json", None),
+        ("text/event-stream", None),
+    ],
+)
+def test_a_document_of_a_backend_runs_no_scripts(router, upstream, content_type, policy):
+    """The web UI has the same origin as the router."""
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.respond(body=b"<script>alert(1)</script>", content_type=content_type)
+
+    upstream.answer = answer
+    reply = router(model("m", endpoint(upstream.url))).chat()
+    assert reply.headers.get("content-security-policy") == policy
+
+
 def test_a_client_that_expects_100_continue_is_served(router, upstream):
     running = router(model("m", endpoint(upstream.url)))
     with RawConnection(running.server) as connection:

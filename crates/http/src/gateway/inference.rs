@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap,
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
+    HeaderMap, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode, Uri};
@@ -478,6 +479,7 @@ pub(super) fn pass_through(
         ..
     } = forwarded;
     strip_response_headers(&mut head.headers);
+    sandbox_documents(&mut head.headers);
     let body = if is_event_stream(&head.headers) {
         // Comments may be added.
         head.headers.remove(CONTENT_LENGTH);
@@ -487,6 +489,21 @@ pub(super) fn pass_through(
     };
     add_headers(&mut head.headers, &log);
     Response::from_parts(head, Body::new(body))
+}
+
+/// Keeps a document of a backend from running scripts with the origin of the web UI, if a browser opens it.
+fn sandbox_documents(headers: &mut HeaderMap) {
+    let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
+    let is_document = ["html", "xml", "svg"]
+        .iter()
+        .any(|kind| memchr::memmem::find(&content_type, kind.as_bytes()).is_some());
+    if is_document || content_type.is_empty() {
+        let sandbox = HeaderValue::from_static("sandbox");
+        headers.insert(CONTENT_SECURITY_POLICY, sandbox);
+        let nosniff = HeaderValue::from_static("nosniff");
+        headers.insert(X_CONTENT_TYPE_OPTIONS, nosniff);
+    }
 }
 
 /// The headers with which the router tells how it has served a request.

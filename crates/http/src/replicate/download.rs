@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    ETAG, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
@@ -85,6 +85,8 @@ fn set_file_headers(response_headers: &mut HeaderMap, file: &StoredFile) {
     // Uploaded HTML must not run in a browser with this server's origin.
     response_headers.insert(CONTENT_DISPOSITION, attachment(&file.name));
     response_headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let sandbox = HeaderValue::from_static("sandbox");
+    response_headers.insert(CONTENT_SECURITY_POLICY, sandbox);
 }
 
 /// The body of a download. A read error breaks the connection, so that the client notices that the

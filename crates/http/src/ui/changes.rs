@@ -71,6 +71,7 @@ pub(super) async fn changes(
             account: client.account,
             seq: 0,
             seen: SectionTexts::new(),
+            built: 0,
         },
     };
     let changes = ChangeStream {
@@ -116,6 +117,8 @@ enum Viewer {
         account: Account,
         seq: u64,
         seen: SectionTexts,
+        /// The number of the build that `seen` is from.
+        built: u64,
     },
 }
 
@@ -129,9 +132,19 @@ impl ChangeStream {
             }
             let mut out = match &mut self.viewer {
                 Viewer::Operator { seen } => operator_update(&self.ui, seen).await,
-                Viewer::Account { account, seq, seen } => {
+                Viewer::Account {
+                    account,
+                    seq,
+                    seen,
+                    built,
+                } => {
                     let build = self.ui.latest_build().await;
-                    account_update(&self.ui.epoch, &build, account, seq, seen)
+                    // A share that changes also changes what operators see.
+                    if std::mem::replace(built, build.seq) == build.seq {
+                        String::new()
+                    } else {
+                        account_update(&self.ui.epoch, &build, account, seq, seen)
+                    }
                 }
             };
             if out.is_empty() && self.sent_at.elapsed() >= KEEP_ALIVE {

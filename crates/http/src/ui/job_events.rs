@@ -92,18 +92,26 @@ impl JobEvents {
     async fn next(&mut self) -> Option<Bytes> {
         while !self.ended && self.token.is_valid() {
             let change = self.job.next_change(self.shown, self.cursor);
-            let text = match tokio::time::timeout(CHECK_INTERVAL, change).await {
+            let change = tokio::time::timeout(CHECK_INTERVAL, change).await;
+            if !self.token.is_valid() {
+                break;
+            }
+            let text = match change {
                 Ok(Ok(change)) => self.render(&change),
                 Ok(Err(JobRestarted)) => {
                     self.is_restarted = true;
                     self.cursor = OutputCursor::default();
+                    self.shown = None;
                     continue;
                 }
                 Err(_) if self.sent_at.elapsed() >= KEEP_ALIVE => ": keep-alive\n\n".to_owned(),
                 Err(_) => continue,
             };
-            self.sent_at = Instant::now();
-            return Some(text.into());
+            // Nothing is shown of the output of another account's job.
+            if !text.is_empty() {
+                self.sent_at = Instant::now();
+                return Some(text.into());
+            }
         }
         None
     }

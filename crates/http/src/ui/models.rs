@@ -249,12 +249,15 @@ fn run_style(model: &FleetModel) -> RunStyle {
 /// One line about a model that is not ready: the last line of its setup, or why it is not available.
 fn detail(report: &HealthReport) -> Option<String> {
     let logs = report.setup.as_ref().map(|setup| setup.logs.as_str());
-    let last_line = || logs?.lines().map(str::trim).rfind(|line| !line.is_empty());
+    // One line only: a whole traceback is for administrators.
+    let last_line = |text: Option<&'_ str>| {
+        text.and_then(|text| text.lines().map(str::trim).rfind(|line| !line.is_empty()))
+            .map(str::to_owned)
+    };
+    let error = || last_line(report.health_error.as_deref());
     let text = match report.health {
-        Health::Starting | Health::SetupFailed => last_line().or(report.health_error.as_deref()),
-        Health::Ready | Health::Busy | Health::Defunct | Health::Unknown => {
-            report.health_error.as_deref()
-        }
+        Health::Starting | Health::SetupFailed => last_line(logs).or_else(error),
+        Health::Ready | Health::Busy | Health::Defunct | Health::Unknown => error(),
     };
     text.map(|text| text.chars().take(MAX_DETAIL).collect())
 }

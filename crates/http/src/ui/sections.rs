@@ -1,5 +1,6 @@
 //! The sections of the dashboard: aggregates of the whole server, and what one account sees of them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -135,13 +136,15 @@ impl UiState {
         let oldest_wait_s = oldest
             .min()
             .map(|oldest| super::wire::seconds(oldest, sample.at));
-        let history = self.lock_history();
-        let mut overview = history.overview(&sample);
+        let (mut overview, history) = {
+            let history = self.lock_history();
+            (history.overview(&sample), history.document())
+        };
         overview.oldest_wait_s = oldest_wait_s;
         Sections {
             at: sample.at,
             overview,
-            history: history.document(),
+            history,
             models: self.model_loads(&pools, &queues),
             queues,
             children: children(pools),
@@ -280,6 +283,8 @@ fn share_of(status: &QueueStatus, account: &Account) -> QueueStatus {
 /// The jobs of a cluster wait in queues that all its processes share, and directors run them.
 fn count_cluster_queues(queues: &mut [QueueShares], cluster: &ClusterState) {
     let now = Timestamp::now();
+    // A model has several queues: of predictions, of trainings, of deployments.
+    let mut counted = HashSet::new();
     for usage in cluster.queues.iter().flatten() {
         let queue = queues
             .iter_mut()
@@ -292,11 +297,14 @@ fn count_cluster_queues(queues: &mut [QueueShares], cluster: &ClusterState) {
             .oldest_wait
             .and_then(|wait| now.checked_sub(wait).ok());
         let total = &mut queue.status.total;
-        *total = QueueCounts {
-            waiting: usage.usage.depth.waiting,
-            running: usage.usage.depth.claimed,
-            oldest_waiting_since: oldest,
-        };
+        if counted.insert(&usage.model) {
+            // What this process knows is a part of it.
+            *total = QueueCounts::default();
+        }
+        total.waiting += usage.usage.depth.waiting;
+        total.running += usage.usage.depth.claimed;
+        let oldest = [total.oldest_waiting_since, oldest].into_iter().flatten();
+        total.oldest_waiting_since = oldest.min();
     }
 }
 
