@@ -1,6 +1,6 @@
 // Requests to the server, with the token. Every failure is an `ApiError`.
 
-import { rootUrl } from './root.js';
+import { isBelow, rootUrl } from './root.js';
 import { token } from './token.js';
 
 /** A request that failed, with the server's message. */
@@ -18,7 +18,7 @@ export class ApiError extends Error {
   }
 }
 
-/** Dispatched on `window` when the server answers 401. */
+/** Dispatched on `window` when the server does not accept the token. */
 export const UNAUTHORIZED = 'tidegate-unauthorized';
 
 /**
@@ -37,31 +37,53 @@ export const UNAUTHORIZED = 'tidegate-unauthorized';
  * @returns {Promise<Response>} an answer with a status below 400
  */
 export async function request(path, options = {}) {
-  const { json, headers = {}, ...rest } = options;
   const url = new URL(path, rootUrl);
-  const value = token();
-  const all = { ...headers };
-  // A path may come from the server's data. The token must never leave this server.
-  if (value !== null && url.origin === rootUrl.origin) all.Authorization = `Bearer ${value}`;
-  if (json !== undefined) all['Content-Type'] = 'application/json';
   /** @type {Response} */
   let response;
   try {
-    response = await fetch(url, {
-      ...rest,
-      headers: all,
-      body: json === undefined ? rest.body : JSON.stringify(json),
-      credentials: 'omit',
-      cache: 'no-store',
-    });
+    response = await send(url, options);
   } catch (cause) {
     if (options.signal?.aborted) throw cause;
     throw new ApiError(0, 'The server does not answer.');
   }
   if (response.ok) return response;
   const error = await errorOf(response);
-  if (response.status === 401) window.dispatchEvent(new CustomEvent(UNAUTHORIZED));
+  if (response.status === 401 && await isSignedOut(url)) window.dispatchEvent(new CustomEvent(UNAUTHORIZED));
   throw error;
+}
+
+/**
+ * @param {URL} url
+ * @param {RequestOptions} options
+ * @returns {Promise<Response>}
+ */
+function send(url, { json, headers = {}, ...rest }) {
+  const all = { ...headers };
+  const value = token();
+  // A path may come from the server's data. The token must never leave this server.
+  if (value !== null && isBelow(url, rootUrl)) all.Authorization = `Bearer ${value}`;
+  if (json !== undefined) all['Content-Type'] = 'application/json';
+  return fetch(url, {
+    ...rest,
+    headers: all,
+    body: json === undefined ? rest.body : JSON.stringify(json),
+    credentials: 'omit',
+    cache: 'no-store',
+  });
+}
+
+/** The paths that the server answers itself. A router relays the answers of its backends at others. */
+const OWN_PATHS = ['ui/api/', 'admin/'].map((path) => new URL(path, rootUrl));
+
+/**
+ * Whether a 401 from a URL means that the server does not accept the token.
+ * @param {URL} url
+ */
+async function isSignedOut(url) {
+  if (!isBelow(url, rootUrl)) return false;
+  if (OWN_PATHS.some((own) => isBelow(url, own))) return true;
+  const session = await send(new URL('ui/api/session', rootUrl), {}).catch(() => null);
+  return session?.status === 401;
 }
 
 /**

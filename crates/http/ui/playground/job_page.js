@@ -14,6 +14,7 @@ import { Empty, ErrorNote, Skeleton } from '../components/notes.js';
 import { showToast } from '../components/toast.js';
 import { fieldsOf } from './inputs/fields.js';
 import { fragmentOf, shareable } from './inputs/link.js';
+import { maskedNames } from './inputs/secrets.js';
 import { modelUrl } from './model_list.js';
 import { shorten } from './output/details.js';
 import { RunPanel } from './output/run_panel.js';
@@ -77,7 +78,7 @@ function JobActions({ job, detail, account }) {
   const { input } = job;
   const fields = fieldsOf(detail.schema);
   const { shared, omitted } = shareable(input, fields);
-  const hasSecrets = fields.some((field) => field.kind === 'secret' && input[field.name] != null);
+  const hasSecrets = maskedNames(input, fields).length > 0;
   const open = () => navigate(`${modelUrl(detail)}${fragmentOf(shared)}`);
   const again = async () => {
     // The server does not return secrets, so they must be entered again.
@@ -123,8 +124,8 @@ function Facts({ job, model, isEndpoint }) {
 function InputOfJob({ job, detail }) {
   if (job.private) return html`<p class="muted">The input belongs to another account.</p>`;
   if (job.input === undefined || job.input === null) return html`<p class="muted">${job.data_removed ? 'The data of this job has been removed.' : 'No input.'}</p>`;
-  const secret = new Set(fieldsOf(detail?.schema).filter((field) => field.kind === 'secret').map((field) => field.name));
-  const shown = Object.fromEntries(Object.entries(job.input).map(([name, value]) => [name, secret.has(name) && value != null ? '(secret)' : value]));
+  const secret = new Set(maskedNames(job.input, fieldsOf(detail?.schema)));
+  const shown = Object.fromEntries(Object.entries(job.input).map(([name, value]) => [name, secret.has(name) ? '(secret)' : value]));
   return html`<${CodeBlock} label="input" text=${shorten(shown)} />`;
 }
 

@@ -1,6 +1,6 @@
 // The first page and the page of one model.
 
-import { html, useEffect } from '../lib/html.js';
+import { html, useEffect, useRef } from '../lib/html.js';
 import { useSession } from '../lib/session.js';
 import { useSections } from '../lib/store.js';
 import { useRequest } from '../lib/use_request.js';
@@ -44,13 +44,26 @@ function OneModel({ kind, name }) {
   const { models } = useSections('models');
   const live = models?.find((model) => model.name === name && (model.kind === 'endpoint') === isEndpoint);
   const state = live?.state ?? data?.state;
-  // The schema, the versions and the setup logs may be other ones after the state changed.
+  const seenHealth = useRef(/** @type {string | null} */ (null));
   useEffect(() => {
-    if (data !== null && state !== undefined && state.health !== data.state.health) reload();
-  }, [state?.health, data]);
+    if (data === null || live === undefined) return;
+    const due = reloadIsDue({ seen: seenHealth.current, live: live.state.health, loaded: data.state.health });
+    seenHealth.current = live.state.health;
+    if (due) reload();
+  }, [live?.state.health, data]);
   useEffect(() => {
     document.title = `${name} · tidegate`;
   }, [name]);
   if (data === null) return error === null ? html`<${Skeleton} lines=${6} />` : html`<${ErrorNote} title="The model could not be read" error=${error} onRetry=${reload} />`;
   return html`<${Playground} detail=${data} state=${state} />`;
+}
+
+/**
+ * Whether the document of a model must be read again: the schema, the versions and the setup logs may be
+ * other ones after the live health changed. Once per change, because the live section may be older than the
+ * document and differ from it for long.
+ * @param {{seen: string | null, live: string, loaded: string}} health `seen`: the live health at the last call
+ */
+export function reloadIsDue({ seen, live, loaded }) {
+  return seen === null ? live !== loaded : live !== seen;
 }

@@ -13,6 +13,7 @@ import { CodePanel } from './code_panel.js';
 import { fieldsOf } from './inputs/fields.js';
 import { FieldsForm, JsonForm } from './inputs/form.js';
 import { fragmentOf, shareable, valuesOfFragment } from './inputs/link.js';
+import { withoutSecrets } from './inputs/secrets.js';
 import { toInput, unparsedErrors, withoutEmptyFiles } from './inputs/values.js';
 import { RunPanel } from './output/run_panel.js';
 import { OwnRunsPanel } from './own_runs_panel.js';
@@ -163,7 +164,7 @@ function useRunner(detail, onInput) {
     if (id !== null) {
       show(async (view, signal) => {
         await followJob(view, { account, id, signal });
-        if (view.job.input != null && !signal.aborted) onInput(view.job.input);
+        if (view.job.input != null && !signal.aborted) onInput(withoutSecrets(view.job.input, fieldsOf(detail.schema)));
       });
     }
     return () => following.current?.abort();

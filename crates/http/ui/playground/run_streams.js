@@ -37,7 +37,7 @@ export async function followJob(view, { account, id, signal }) {
     try {
       while (!visible.aborted && !view.ended) {
         const streamed = await inStreamSlot(() => readStream(view, path, position, visible));
-        if (!streamed) await poll(view, path, visible);
+        if (!streamed) await poll(view, path, position, visible);
       }
     } catch (error) {
       if (!visible.aborted) view.fail(/** @type {Error} */ (error));
@@ -99,11 +99,15 @@ function takeEvent(view, event, data) {
 /**
  * @param {RunView} view
  * @param {string} path
+ * @param {{lastEventId: string | null}} position
  * @param {AbortSignal} signal
  */
-async function poll(view, path, signal) {
+async function poll(view, path, position, signal) {
   await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-  if (!signal.aborted) await readDocument(view, path, signal);
+  if (signal.aborted) return;
+  await readDocument(view, path, signal);
+  // The document has more than the stream had. A stream that resumed would append it a second time.
+  position.lastEventId = null;
 }
 
 /**

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { applicable, forEach, modelPath, resultSummary } from '../dashboard/jobs/bulk.js';
+import { applicable, forEach, modelPath, rerun, resultSummary } from '../dashboard/jobs/bulk.js';
 import { filtersOf, isFiltered, NO_FILTERS, queryOf, requestPath } from '../dashboard/jobs/filters.js';
 import { keyOf, merge, outdated, visibleSelection } from '../dashboard/jobs/rows.js';
 
@@ -112,4 +112,39 @@ test('the summary of a bulk action names failures', () => {
 test('a job of a Runpod endpoint runs again at its endpoint', () => {
   assert.equal(modelPath({ model: 'ann/ä' }), 'ui/api/models/ann/%C3%A4');
   assert.equal(modelPath({ model: 'runpod/sd', endpoint: 'sd' }), 'ui/api/endpoints/sd');
+});
+
+/**
+ * Answers requests from a table of documents by path, and returns the bodies that were posted by path.
+ * @param {Record<string, unknown>} documents
+ */
+function serve(documents) {
+  /** @type {[string, any][]} */
+  const posted = [];
+  Object.assign(globalThis, {
+    sessionStorage: { getItem: () => null },
+    localStorage: { getItem: () => null },
+    fetch: async (/** @type {URL} */ url, /** @type {any} */ { method, body }) => {
+      const path = Object.keys(documents).find((known) => url.pathname.endsWith(`/${known}`));
+      if (path === undefined) throw new Error(`no document at ${url}`);
+      if (method === 'POST') posted.push([path, JSON.parse(body)]);
+      return Response.json(documents[path]);
+    },
+  });
+  return posted;
+}
+
+const SECRET_SCHEMA = { components: { schemas: { Input: { properties: { key: { type: 'string', format: 'password' }, word: { type: 'string' } } } } } };
+
+test('a job with secrets does not run again, with or without a schema', async () => {
+  for (const schema of [SECRET_SCHEMA, null]) {
+    const posted = serve({
+      'ui/api/jobs/~/a': { model: 'local/echo', version: 'v', input: { key: '**********', word: 'x' } },
+      'ui/api/models/local/echo': { schema, version: 'v', versions: [], run: { path: 'v1/models/local/echo/predictions', style: 'replicate' } },
+    });
+    const result = await rerun(job('a'));
+    assert.equal(result.ok, false);
+    assert.match(result.text, /secrets; enter key in/);
+    assert.deepEqual(posted, []);
+  }
 });

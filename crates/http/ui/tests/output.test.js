@@ -3,8 +3,8 @@ import { test } from 'node:test';
 import { describeOutput } from '../playground/output/describe.js';
 import { fileOf, httpUrl, outputKind } from '../playground/output/kinds.js';
 
-const origins = ['http://localhost:5000'];
-const context = { isFile: true, origins };
+const places = ['http://localhost:5000'];
+const context = { isFile: true, places };
 
 test('previews are chosen by our own list of types', () => {
   const kind = (/** @type {string} */ url) => fileOf(url, context)?.kind;
@@ -18,8 +18,8 @@ test('a file of another origin is not loaded', () => {
 });
 
 test('an address in a text is a text', () => {
-  assert.equal(fileOf('https://evil.example/x.png', { isFile: false, origins }), null);
-  assert.equal(outputKind('https://evil.example/x.png', { type: 'string' }, origins), 'text');
+  assert.equal(fileOf('https://evil.example/x.png', { isFile: false, places }), null);
+  assert.equal(outputKind('https://evil.example/x.png', { type: 'string' }, places), 'text');
 });
 
 test('other schemes are never addresses', () => {
@@ -33,14 +33,14 @@ test('names of downloads have no separators', () => {
 test('each output has its view', () => {
   const png = 'data:image/png;base64,AA';
   const concatenated = { type: 'array', items: { type: 'string' }, 'x-cog-array-display': 'concatenate' };
-  assert.equal(outputKind(null, {}, origins), 'nothing');
-  assert.equal(outputKind(['a', 'b'], concatenated, origins), 'text');
-  assert.equal(outputKind(['a', 'b'], { type: 'array' }, origins), 'items');
-  assert.equal(outputKind([png, png], {}, origins), 'files');
-  assert.equal(outputKind(png, {}, origins), 'file');
-  assert.equal(outputKind({ chart: png, words: 2 }, {}, origins), 'record');
-  assert.equal(outputKind({ words: 2 }, {}, origins), 'json');
-  assert.equal(outputKind(3.5, {}, origins), 'text');
+  assert.equal(outputKind(null, {}, places), 'nothing');
+  assert.equal(outputKind(['a', 'b'], concatenated, places), 'text');
+  assert.equal(outputKind(['a', 'b'], { type: 'array' }, places), 'items');
+  assert.equal(outputKind([png, png], {}, places), 'files');
+  assert.equal(outputKind(png, {}, places), 'file');
+  assert.equal(outputKind({ chart: png, words: 2 }, {}, places), 'record');
+  assert.equal(outputKind({ words: 2 }, {}, places), 'json');
+  assert.equal(outputKind(3.5, {}, places), 'text');
 });
 
 test('the expected output in words', () => {
@@ -51,4 +51,14 @@ test('the expected output in words', () => {
   assert.equal(describe({ type: 'array', items: { type: 'string', format: 'uri' } }), 'A list of files.');
   assert.equal(describe({ type: 'object', properties: { chart: { type: 'string', format: 'uri' }, words: { type: 'integer' } } }), 'An object with chart (file) and words (integer).');
   assert.match(describe({ type: 'array', items: { type: 'string' }, 'x-cog-array-type': 'iterator', 'x-cog-array-display': 'concatenate' }), /word by word/);
+});
+
+test('below a proxy prefix, files of other applications are foreign', () => {
+  const below = { isFile: true, places: ['https://host/gate/', 'https://files.example'] };
+  assert.equal(fileOf('https://host/gate/files/x.png', below)?.foreign, false);
+  assert.equal(fileOf('https://files.example/any/x.png', below)?.foreign, false);
+  for (const path of ['other/x.png', 'gateway/x.png', 'gate/../other/x.png', 'gate/%2e%2e/other/x.png', 'gate/..%2fother/x.png', 'gate/a%5C%2e%2E%2fx.png']) {
+    const file = fileOf(`https://host/${path}`, below);
+    assert.deepEqual([file?.foreign, file?.kind], [true, 'file'], path);
+  }
 });

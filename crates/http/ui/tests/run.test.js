@@ -2,6 +2,8 @@ import assert from 'node:assert/strict';
 import { beforeEach, test } from 'node:test';
 import { deltaOf } from '../playground/chat/stream.js';
 import { phasesOf } from '../playground/output/timeline.js';
+import { reloadIsDue } from '../playground/pages.js';
+import { followJob } from '../playground/run_streams.js';
 import { RunView } from '../playground/run_view.js';
 import { publicJobPath } from '../playground/start_run.js';
 import { stateLine } from '../playground/state_line.js';
@@ -102,3 +104,71 @@ test('the path of a job in its API', () => {
   assert.equal(publicJobPath({ api: 'runpod', id: 'x', model: 'n', endpoint: 'e' }), 'v2/e/status/x');
   assert.equal(publicJobPath({ api: 'openai', id: 'x' }), null);
 });
+
+test('a model is read again once per change of its live health', () => {
+  assert.equal(reloadIsDue({ seen: null, live: 'READY', loaded: 'READY' }), false);
+  assert.equal(reloadIsDue({ seen: null, live: 'STARTING', loaded: 'READY' }), true);
+  // The live section stays behind the document.
+  assert.equal(reloadIsDue({ seen: 'STARTING', live: 'STARTING', loaded: 'READY' }), false);
+  assert.equal(reloadIsDue({ seen: 'STARTING', live: 'READY', loaded: 'STARTING' }), true);
+});
+
+/**
+ * The `id`, `event` and `data` of logs in an event stream.
+ * @param {number} id
+ * @param {string} text
+ */
+function logsEvent(id, text) {
+  return `id: ${id}\nevent: logs\ndata: ${JSON.stringify({ text })}\n\n`;
+}
+
+test('a stream after a poll replaces what the poll has shown', async () => {
+  const page = Object.assign(new EventTarget(), { hidden: false });
+  let slotIsFree = true;
+  const locks = { request: async (/** @type {string} */ _name, /** @type {any} */ _options, /** @type {(lock: unknown) => Promise<boolean>} */ run) => run(slotIsFree ? {} : null) };
+  Object.assign(globalThis, { document: page, sessionStorage: { getItem: () => null }, localStorage: { getItem: () => null } });
+  Object.defineProperty(globalThis, 'navigator', { value: { locks }, configurable: true });
+  const documents = [{ status: 'processing', logs: '' }, { status: 'processing', logs: 'a\nb\n' }];
+  const streams = [logsEvent(1, 'a\n'), logsEvent(1, 'a\n') + logsEvent(2, 'b\n') + logsEvent(3, 'c\n')];
+  /** @type {(string | undefined)[]} */
+  const resumed = [];
+  const fetch = async (/** @type {URL} */ url, /** @type {any} */ { headers, signal }) => {
+    if (!url.pathname.endsWith('/events')) return Response.json(documents.length > 1 ? documents.shift() : documents[0]);
+    resumed.push(headers['Last-Event-ID']);
+    const bytes = new TextEncoder().encode(streams.shift());
+    return new Response(new ReadableStream({
+      start(stream) {
+        stream.enqueue(bytes);
+        signal.addEventListener('abort', () => stream.error(signal.reason));
+      },
+    }));
+  };
+  Object.assign(globalThis, { fetch });
+
+  const stopping = new AbortController();
+  const run = new RunView();
+  const setHidden = (/** @type {boolean} */ hidden) => {
+    page.hidden = hidden;
+    page.dispatchEvent(new Event('visibilitychange'));
+  };
+  await followJob(run, { account: '~', id: 'x', signal: stopping.signal });
+  await until(() => run.logs === 'a\n');
+  // Another tab takes the slot while this one is hidden.
+  setHidden(true);
+  slotIsFree = false;
+  setHidden(false);
+  await until(() => run.logs === 'a\nb\n');
+  slotIsFree = true;
+  await until(() => run.logs.includes('c'));
+  stopping.abort();
+  assert.equal(run.logs, 'a\nb\nc\n');
+  assert.deepEqual(resumed, [undefined, undefined]);
+});
+
+/** @param {() => boolean} condition */
+async function until(condition) {
+  for (let tries = 0; !condition(); tries += 1) {
+    assert.ok(tries < 1000, `not reached: ${condition}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fieldsOf } from '../playground/inputs/fields.js';
 import { fragmentOf, shareable, valuesOfFragment } from '../playground/inputs/link.js';
+import { withoutSecrets } from '../playground/inputs/secrets.js';
 import { fromText, LocalFile, numberOf, toInput, toText } from '../playground/inputs/values.js';
 
 const file = new LocalFile(new File(['tide'], 'a.txt', { type: 'text/plain' }));
@@ -45,4 +46,12 @@ test('links contain no secrets and no files', () => {
 
 test('a broken fragment is no input', () => {
   for (const fragment of ['', '#main', '#input=%', '#input=[1]', '#input=null']) assert.equal(valuesOfFragment(fragment), null);
+});
+
+test('the secrets of an earlier job are unset in the form, and never in a link', () => {
+  const fields = fieldsOf({ components: { schemas: { Input: { properties: { key: { type: 'string', format: 'password' }, word: { type: 'string' } } } } } });
+  const input = { key: '**********', word: 'x', other: '**********', none: null };
+  assert.deepEqual(withoutSecrets(input, fields), { word: 'x', none: null });
+  assert.deepEqual(withoutSecrets({ key: 'as the server sent it' }, fields), {});
+  assert.deepEqual(shareable(input, fields).omitted, ['key', 'other']);
 });

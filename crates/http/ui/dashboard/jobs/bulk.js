@@ -2,6 +2,8 @@
 // of its own.
 
 import { requestJson } from '../../lib/api.js';
+import { fieldsOf } from '../../playground/inputs/fields.js';
+import { maskedNames } from '../../playground/inputs/secrets.js';
 import { accountOf, isOpen, keyOf } from './rows.js';
 
 /** @typedef {import('./rows.js').JobRow} JobRow */
@@ -64,6 +66,8 @@ export async function rerun(job) {
   if (document.private) return { ok: false, text: 'the input belongs to another account' };
   if (document.data_removed || document.input == null) return { ok: false, text: 'the input has been removed' };
   const model = await requestJson(modelPath(document));
+  const secrets = maskedNames(document.input, fieldsOf(model.schema));
+  if (secrets.length > 0) return { ok: false, text: `not run: the server does not return secrets; enter ${secrets.join(', ')} in the playground` };
   const created = await requestJson(model.run.path, {
     method: 'POST',
     headers: { Prefer: 'respond-async' },

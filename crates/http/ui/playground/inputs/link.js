@@ -1,5 +1,6 @@
 // Inputs in the fragment of a link to the playground. Secrets and files never travel in a link.
 
+import { isMasked } from './secrets.js';
 import { LocalFile } from './values.js';
 
 /** @typedef {import('./fields.js').Field} Field */
@@ -32,7 +33,7 @@ export function shareable(values, fields) {
  */
 function isPrivate(name, value, field) {
   const kind = field?.kind === 'list' ? field.item?.kind : field?.kind;
-  if (kind === 'secret' || kind === 'file' || hasFile(value)) return true;
+  if (isMasked(value, field) || kind === 'secret' || kind === 'file' || hasFile(value)) return true;
   // Without a schema only the name tells.
   return field === undefined && SECRET_NAME.test(name);
 }

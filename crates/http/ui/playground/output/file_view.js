@@ -1,7 +1,7 @@
 // A file of the output: a preview, if its type has one, and the download.
 
 import { html, useState } from '../../lib/html.js';
-import { rootUrl } from '../../lib/root.js';
+import { isBelow, rootUrl } from '../../lib/root.js';
 import { Icon } from '../../components/icon.js';
 import { showToast } from '../../components/toast.js';
 import { download } from './download.js';
@@ -48,5 +48,5 @@ function SaveButton({ file }) {
 
 /** @param {OutputFile} file */
 function isElsewhere({ url, foreign }) {
-  return foreign || (/^https?:/i.test(url) && new URL(url).origin !== rootUrl.origin);
+  return foreign || (/^https?:/i.test(url) && !isBelow(new URL(url), rootUrl));
 }

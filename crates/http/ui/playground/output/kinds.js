@@ -1,5 +1,7 @@
 // What an output value is, for its preview. Output is hostile: a preview is chosen by our own list of
-// media types, and only from origins that the page may load.
+// media types, and only from places that the page may load from.
+
+import { isBelow } from '../../lib/root.js';
 
 /** @typedef {'image' | 'audio' | 'video' | 'file'} FileKind */
 
@@ -22,15 +24,15 @@ const VIDEO_SUFFIXES = ['mp4', 'webm', 'ogv', 'mov', 'm4v'];
 /**
  * The file that a text refers to, or null if it is a text.
  * @param {unknown} value
- * @param {{isFile: boolean, origins: string[]}} context `isFile`: the schema says so; `origins`: where the page may load files from
+ * @param {{isFile: boolean, places: string[]}} context `isFile`: the schema says so; `places`: the URLs below which the page may load files
  * @returns {OutputFile | null}
  */
-export function fileOf(value, { isFile, origins }) {
+export function fileOf(value, { isFile, places }) {
   if (typeof value !== 'string') return null;
   if (/^data:/i.test(value)) return dataFile(value);
   const url = httpUrl(value);
   if (url === null) return null;
-  const foreign = !origins.includes(url.origin);
+  const foreign = !places.some((place) => isBelow(url, new URL(place)));
   // A text that happens to be an address of another server is a text, unless the schema says file.
   if (!isFile && (foreign || !/\/files\//.test(url.pathname))) return null;
   const name = decodeName(url.pathname.split('/').at(-1) ?? '');
@@ -102,24 +104,24 @@ function decodeName(name) {
  * How the whole output is shown.
  * @param {unknown} value
  * @param {any} schema `components.schemas.Output`
- * @param {string[]} origins
+ * @param {string[]} places
  * @returns {'nothing' | 'text' | 'file' | 'files' | 'items' | 'record' | 'json'}
  */
-export function outputKind(value, schema, origins) {
+export function outputKind(value, schema, places) {
   if (value === null || value === undefined) return 'nothing';
   if (Array.isArray(value)) {
     if (value.length === 0) return 'json';
     if (value.every((entry) => typeof entry === 'string')) {
       const isFile = isFileSchema(schema?.items);
-      const files = value.map((entry) => fileOf(entry, { isFile, origins }));
+      const files = value.map((entry) => fileOf(entry, { isFile, places }));
       if (files.every((file) => file !== null)) return 'files';
       if (files.some((file) => file !== null)) return 'items';
       return isConcatenated(schema) ? 'text' : 'items';
     }
     return 'json';
   }
-  if (typeof value === 'string') return fileOf(value, { isFile: isFileSchema(schema), origins }) === null ? 'text' : 'file';
-  if (typeof value === 'object') return hasFiles(value, schema, origins) ? 'record' : 'json';
+  if (typeof value === 'string') return fileOf(value, { isFile: isFileSchema(schema), places }) === null ? 'text' : 'file';
+  if (typeof value === 'object') return hasFiles(value, schema, places) ? 'record' : 'json';
   return 'text';
 }
 
@@ -139,11 +141,11 @@ export function isConcatenated(schema) {
 /**
  * @param {object} value
  * @param {any} schema
- * @param {string[]} origins
+ * @param {string[]} places
  */
-function hasFiles(value, schema, origins) {
+function hasFiles(value, schema, places) {
   return Object.entries(value).some(([name, entry]) => {
     const isFile = isFileSchema(schema?.properties?.[name]);
-    return fileOf(entry, { isFile, origins }) !== null;
+    return fileOf(entry, { isFile, places }) !== null;
   });
 }

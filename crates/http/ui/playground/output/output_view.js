@@ -17,32 +17,32 @@ import { fileOf, isConcatenated, isFileSchema, outputKind } from './kinds.js';
  */
 export function OutputView({ run, schema }) {
   const session = useSession();
-  const origins = [rootUrl.origin, ...(session.files_origins ?? [])];
+  const places = [rootUrl.href, ...(session.files_origins ?? [])];
   const type = schema?.components?.schemas?.Output;
   // A text that grows is shown without joining it again for each frame.
   if (isConcatenated(type) && run.parts.length > 0 && run.parts.every((part) => typeof part === 'string')) {
     return html`<${TextOutput} text=${run.text} generation=${run.generation} ended=${run.ended} />`;
   }
-  return html`<${Value} value=${run.output} type=${type} origins=${origins} run=${run} />`;
+  return html`<${Value} value=${run.output} type=${type} places=${places} run=${run} />`;
 }
 
 /**
- * @param {{value: any, type: any, origins: string[], run: RunView}} props
+ * @param {{value: any, type: any, places: string[], run: RunView}} props
  */
-function Value({ value, type, origins, run }) {
-  switch (outputKind(value, type, origins)) {
+function Value({ value, type, places, run }) {
+  switch (outputKind(value, type, places)) {
     case 'nothing':
       return null;
     case 'text':
       return html`<${TextOutput} text=${Array.isArray(value) ? value.join('') : String(value)} generation=${run.generation} ended=${run.ended} />`;
     case 'file':
-      return html`<${FileView} file=${fileOf(value, { isFile: isFileSchema(type), origins })} />`;
+      return html`<${FileView} file=${fileOf(value, { isFile: isFileSchema(type), places })} />`;
     case 'files':
-      return html`<div class="gallery">${value.map((/** @type {string} */ entry, /** @type {number} */ index) => html`<${FileView} key=${index} file=${fileOf(entry, { isFile: isFileSchema(type?.items), origins })} label=${String(index + 1)} />`)}</div>`;
+      return html`<div class="gallery">${value.map((/** @type {string} */ entry, /** @type {number} */ index) => html`<${FileView} key=${index} file=${fileOf(entry, { isFile: isFileSchema(type?.items), places })} label=${String(index + 1)} />`)}</div>`;
     case 'items':
-      return html`<${Items} values=${value} type=${type?.items} origins=${origins} />`;
+      return html`<${Items} values=${value} type=${type?.items} places=${places} />`;
     case 'record':
-      return html`<${RecordView} value=${value} type=${type} origins=${origins} />`;
+      return html`<${RecordView} value=${value} type=${type} places=${places} />`;
     default:
       return html`<div class="json-tree"><${JsonTree} value=${value} /></div>`;
   }
@@ -67,13 +67,13 @@ function TextOutput({ text, generation, ended }) {
 const FIRST_ITEMS = 200;
 
 /**
- * @param {{values: string[], type: any, origins: string[]}} props
+ * @param {{values: string[], type: any, places: string[]}} props
  */
-function Items({ values, type, origins }) {
+function Items({ values, type, places }) {
   const [shown, setShown] = useState(FIRST_ITEMS);
   return html`<ol class="items">
     ${values.slice(0, shown).map((value, index) => {
-      const file = fileOf(value, { isFile: isFileSchema(type), origins });
+      const file = fileOf(value, { isFile: isFileSchema(type), places });
       return html`<li key=${index}>${file === null ? html`<span class="item-text">${value}</span>` : html`<${FileView} file=${file} />`}</li>`;
     })}
   </ol>
@@ -81,12 +81,12 @@ function Items({ values, type, origins }) {
 }
 
 /**
- * @param {{value: Record<string, unknown>, type: any, origins: string[]}} props
+ * @param {{value: Record<string, unknown>, type: any, places: string[]}} props
  */
-function RecordView({ value, type, origins }) {
+function RecordView({ value, type, places }) {
   return html`<dl class="record">
     ${Object.entries(value).map(([name, entry]) => {
-      const file = fileOf(entry, { isFile: isFileSchema(type?.properties?.[name]), origins });
+      const file = fileOf(entry, { isFile: isFileSchema(type?.properties?.[name]), places });
       return html`<div key=${name}><dt>${name}</dt><dd>${file === null ? html`<${JsonTree} value=${entry} />` : html`<${FileView} file=${file} label=${name} />`}</dd></div>`;
     })}
   </dl>`;

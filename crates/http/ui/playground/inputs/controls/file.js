@@ -84,7 +84,7 @@ function usePreviewUrl(value) {
   useEffect(() => {
     setUrl(null);
     if (typeof value === 'string') {
-      const file = fileOf(value, { isFile: true, origins: [rootUrl.origin] });
+      const file = fileOf(value, { isFile: true, places: [rootUrl.href] });
       if (file !== null && !file.foreign && file.kind !== 'file') setUrl({ href: file.url, type: `${file.kind}/` });
       return undefined;
     }
