@@ -15,13 +15,15 @@ export function parseMarkdown(text) {
 }
 
 const MOST_DEPTH = 6;
-const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+-]*)[^`]*$/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
-const BULLET = /^( {0,3})([-*+])\s+(.*)$/;
-const NUMBERED = /^( {0,3})(\d{1,9})[.)]\s+(.*)$/;
-const QUOTE = /^ {0,3}> ?(.*)$/;
+// The text is hostile, so every pattern takes linear time: no two repetitions in a row match the same
+// characters, unless what follows them always matches (`s` lets `.` match U+2028 too).
+const FENCE = /^ {0,3}(`{3,}|~{3,}(?!~))[^`]*$/;
+const HEADING = /^ {0,3}(#{1,6})\s(.*)$/s;
+const BULLET = /^( {0,3})([-*+])\s+(.*)$/s;
+const NUMBERED = /^( {0,3})(\d{1,9})[.)]\s+(.*)$/s;
+const QUOTE = /^ {0,3}> ?(.*)$/s;
 const RULE = /^ {0,3}([-*_])(?:\s*\1){2,}\s*$/;
-const TABLE_RULE = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)+\|?\s*$/;
+const TABLE_RULE_CELL = /^:?-+:?$/;
 
 /**
  * @param {string[]} lines
@@ -52,15 +54,43 @@ function blockAt(lines, at, depth) {
   if (fence !== null) return codeBlock(lines, at, fence[1]);
   const heading = HEADING.exec(line);
   // One level lower, because the page has its own first heading.
-  if (heading !== null) return { node: { tag: `h${Math.min(heading[1].length + 2, 6)}`, children: inline(heading[2]) }, next: at + 1 };
+  if (heading !== null) return { node: { tag: `h${Math.min(heading[1].length + 2, 6)}`, children: inline(headingText(heading[2])) }, next: at + 1 };
   if (RULE.test(line)) return { node: { tag: 'hr', children: [] }, next: at + 1 };
   if (depth < MOST_DEPTH) {
     if (QUOTE.test(line)) return quote(lines, at, depth);
     if (BULLET.test(line)) return list(lines, at, depth, BULLET, 'ul');
     if (NUMBERED.test(line)) return list(lines, at, depth, NUMBERED, 'ol');
   }
-  if (line.includes('|') && TABLE_RULE.test(lines[at + 1] ?? '')) return table(lines, at);
+  if (line.includes('|') && isTableRule(lines[at + 1] ?? '')) return table(lines, at);
   return paragraph(lines, at);
+}
+
+/**
+ * The text of a heading, without the marks that close it.
+ * @param {string} text
+ */
+function headingText(text) {
+  const trimmed = text.trim();
+  let end = trimmed.length;
+  while (end > 0 && trimmed[end - 1] === '#') end -= 1;
+  return trimmed.slice(0, end).trimEnd();
+}
+
+/**
+ * Whether a line is the one between the head and the body of a table, which has two columns or more.
+ * @param {string} line
+ */
+function isTableRule(line) {
+  const cells = cellsOf(line);
+  return cells.length > 1 && cells.every((cell) => TABLE_RULE_CELL.test(cell));
+}
+
+/**
+ * The cells of a table's line.
+ * @param {string} line
+ */
+function cellsOf(line) {
+  return line.trim().replace(/^\||\|$/g, '').split('|').map((cell) => cell.trim());
 }
 
 /**
@@ -120,7 +150,7 @@ function list(lines, at, depth, marker, tag) {
 function table(lines, at) {
   const row = (/** @type {string} */ line, /** @type {string} */ cell) => ({
     tag: 'tr',
-    children: line.trim().replace(/^\||\|$/g, '').split('|').map((text) => ({ tag: cell, children: inline(text.trim()) })),
+    children: cellsOf(line).map((text) => ({ tag: cell, children: inline(text) })),
   });
   let end = at + 2;
   /** @type {Node[]} */
@@ -142,9 +172,9 @@ function paragraph(lines, at) {
   return { node: { tag: 'p', children: inline(lines.slice(at, end).join('\n')) }, next: end };
 }
 
-// Each alternative consumes at least one character and has no nested repetition, so that no text takes
-// quadratic time in one match.
-const INLINE = /(`+)([^`]+?)\1(?!`)|\*\*([^*\n]+)\*\*|__([^_\n]+)__|\*([^*\s][^*\n]*)\*|(?<!\w)_([^_\s][^_\n]*)_(?!\w)|~~([^~\n]+)~~|!?\[([^[\]\n]+)\]\(([^()\s]+)\)|(https?:\/\/[^\s<>()[\]"'`]+)|\\([\\`*_{}[\]()#+.!|~-])/g;
+// Each alternative looks no further than the next character that could start it again, so that all attempts
+// together take linear time. For code this needs the lookbehind: it starts with a whole run of backticks.
+const INLINE = /(?<!`)(`+)([^`]+)\1(?!`)|\*\*([^*\n]+)\*\*|__([^_\n]+)__|\*([^*\s][^*\n]*)\*|(?<!\w)_([^_\s][^_\n]*)_(?!\w)|~~([^~\n]+)~~|!?\[([^[\]\n]+)\]\(([^()\s]+)\)|(https?:\/\/[^\s<>()[\]"'`]+)|\\([\\`*_{}[\]()#+.!|~-])/g;
 
 /**
  * @param {string} text

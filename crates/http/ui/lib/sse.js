@@ -11,7 +11,10 @@ export class EventParser {
     this.lastEventId = null;
     /** The server's reconnection delay. @type {number | null} */
     this.retryMs = null;
+    /** The line that has not ended. It only grows, so that a long line is read once. */
     this.rest = '';
+    /** Whether the last piece ended with a carriage return, which may be the first half of a line end. */
+    this.afterReturn = false;
     this.event = '';
     /** @type {string[]} */
     this.data = [];
@@ -24,22 +27,21 @@ export class EventParser {
    * @returns {ServerEvent[]}
    */
   push(text) {
-    this.rest += text;
-    if (!this.started && this.rest !== '') {
-      this.started = true;
-      if (this.rest.startsWith('\uFEFF')) this.rest = this.rest.slice(1);
-    }
+    if (text === '') return [];
+    const skipped = (!this.started && text[0] === '\uFEFF') || (this.afterReturn && text[0] === '\n');
+    this.started = true;
+    this.afterReturn = text.endsWith('\r');
     /** @type {ServerEvent[]} */
     const events = [];
+    const piece = skipped ? text.slice(1) : text;
     let start = 0;
-    for (;;) {
-      const end = lineEnd(this.rest, start);
-      if (end === null) break;
-      const event = this.line(this.rest.slice(start, end.at));
+    for (const { 0: mark, index } of piece.matchAll(/\r\n?|\n/g)) {
+      const event = this.line(this.rest + piece.slice(start, index));
       if (event !== null) events.push(event);
-      start = end.next;
+      this.rest = '';
+      start = index + mark.length;
     }
-    this.rest = this.rest.slice(start);
+    this.rest += piece.slice(start);
     return events;
   }
 
@@ -69,24 +71,6 @@ export class EventParser {
     if (data.length === 0) return null;
     return { event: event || 'message', data: data.join('\n'), id: this.lastEventId };
   }
-}
-
-/**
- * The end of the line that starts at `from`. A carriage return at the end of the text may be the first
- * half of a line end, so it waits for the next piece.
- * @param {string} text
- * @param {number} from
- * @returns {{at: number, next: number} | null}
- */
-function lineEnd(text, from) {
-  for (let at = from; at < text.length; at += 1) {
-    if (text[at] === '\n') return { at, next: at + 1 };
-    if (text[at] === '\r') {
-      if (at + 1 === text.length) return null;
-      return { at, next: text[at + 1] === '\n' ? at + 2 : at + 1 };
-    }
-  }
-  return null;
 }
 
 const FIRST_DELAY_MS = 250;

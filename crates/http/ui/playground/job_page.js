@@ -20,7 +20,7 @@ import { shorten } from './output/details.js';
 import { RunPanel } from './output/run_panel.js';
 import { followJob } from './run_streams.js';
 import { RunView, useRun } from './run_view.js';
-import { cancelJob, submitJob } from './start_run.js';
+import { cancelJob, runAgain } from './start_run.js';
 
 /** @typedef {import('../lib/types.d.ts').ModelDetail} ModelDetail */
 /** @typedef {import('../lib/types.d.ts').Job} Job */
@@ -88,7 +88,8 @@ function JobActions({ job, detail, account }) {
     }
     setBusy(true);
     try {
-      const id = await submitJob(detail.run, input);
+      const { id, note } = await runAgain(detail, { version: job.version, input });
+      if (note !== null) showToast(`Running again ${note}`);
       keepRun(account, { id, model: detail.name });
       navigate(pageUrl('jobs', id));
     } catch (error) {

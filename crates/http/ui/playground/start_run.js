@@ -18,6 +18,23 @@ export async function submitJob({ path, style }, input) {
 }
 
 /**
+ * Runs the input of a job again: on the job's own version while the model has it, otherwise on the current
+ * one. `note` says so when that is another version.
+ * @param {Pick<ModelDetail, 'run' | 'version' | 'versions'>} detail
+ * @param {{version?: string | null, input: Record<string, unknown>}} job
+ * @returns {Promise<{id: string, note: string | null}>}
+ */
+export async function runAgain({ run, version: current, versions }, { version, input }) {
+  if (run.style !== 'replicate' || version == null || version === current) return { id: await submitJob(run, input), note: null };
+  if (versions.some((known) => known.version === version)) {
+    const answer = await requestJson('v1/predictions', { method: 'POST', json: { version, input }, headers: { Prefer: 'respond-async' } });
+    return { id: String(answer.id), note: null };
+  }
+  const note = `on version ${current?.slice(0, 12)}, because version ${version.slice(0, 12)} is no longer served`;
+  return { id: await submitJob(run, input), note };
+}
+
+/**
  * @param {string} account
  * @param {string} id
  */

@@ -148,3 +148,21 @@ test('a job with secrets does not run again, with or without a schema', async ()
     assert.deepEqual(posted, []);
   }
 });
+
+test('a job runs again on its own version, or the result names the other one', async () => {
+  const rerunWith = async (/** @type {string} */ version, /** @type {string[]} */ versions) => {
+    const posted = serve({
+      'ui/api/jobs/~/a': { model: 'local/echo', version, input: { word: 'x' } },
+      'ui/api/models/local/echo': { schema: null, version: 'new', versions: versions.map((known) => ({ version: known })), run: { path: 'v1/models/local/echo/predictions', style: 'replicate' } },
+      'v1/models/local/echo/predictions': { id: 'b' },
+      'v1/predictions': { id: 'c' },
+    });
+    return { result: await rerun(job('a')), posted };
+  };
+  const input = { word: 'x' };
+  const current = ['v1/models/local/echo/predictions', { input }];
+  assert.deepEqual(await rerunWith('new', ['new']), { result: { ok: true, text: 'running again', id: 'b' }, posted: [current] });
+  assert.deepEqual(await rerunWith('old', ['new', 'old']), { result: { ok: true, text: 'running again', id: 'c' }, posted: [['v1/predictions', { version: 'old', input }]] });
+  const text = 'running again on version new, because version old is no longer served';
+  assert.deepEqual(await rerunWith('old', ['new']), { result: { ok: true, text, id: 'b' }, posted: [current] });
+});

@@ -71,3 +71,20 @@ test('a handler takes any object', () => {
   assert.equal(takesAnyObject({ components: { schemas: { Input: { type: 'object', additionalProperties: true } } } }), true);
   assert.deepEqual(fieldsOf(null), []);
 });
+
+test('schemas that refer to themselves end as JSON fields', () => {
+  const ref = { $ref: '#/components/schemas/A' };
+  const fieldWith = (/** @type {any} */ A) => fieldsOf({ components: { schemas: { Input: { properties: { x: ref } }, A } } })[0];
+  assert.equal(fieldWith({ anyOf: [ref] }).kind, 'json');
+  assert.equal(fieldWith({ allOf: Array(1000).fill(ref) }).kind, 'json');
+  assert.equal(fieldWith(ref).kind, 'json');
+  let field = fieldWith({ type: 'array', items: ref });
+  let depth = 0;
+  for (; field.item !== null; field = field.item) depth += 1;
+  assert.deepEqual([depth, field.kind], [4, 'json']);
+});
+
+test('an input without a schema is JSON', () => {
+  const fields = fieldsOf(documentOf({ none: null, text: 'x', word: { type: 'string' } }));
+  assert.deepEqual(fields.map(({ name, kind }) => [name, kind]), [['none', 'json'], ['text', 'json'], ['word', 'text']]);
+});

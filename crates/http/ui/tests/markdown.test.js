@@ -53,3 +53,38 @@ test('hostile texts are parsed in time', () => {
     assert.ok(performance.now() - start < 2000, text.slice(0, 4));
   }
 });
+
+test('the marks that close a heading are removed', () => {
+  assert.equal(rendered('## A b ##  '), '<h4>A b</h4>');
+  assert.equal(rendered('#'), '<p>#</p>');
+  assert.equal(rendered('# '), '<h3></h3>');
+});
+
+test('fences, and lines that only look like one', () => {
+  assert.equal(rendered('~~~~ js x\na\n~~~~'), '<pre><code>a</code></pre>');
+  assert.equal(rendered('``` a`b'), '<p>``` a`b</p>');
+  assert.equal(rendered('``a``  `b``'), '<p><code>a</code>  `b``</p>');
+});
+
+test('a table has a rule with two columns', () => {
+  for (const rule of ['--|--', '|:-:|-|', ' | --- | ---: | ']) assert.match(rendered(`a|b\n${rule}`), /^<table>/, rule);
+  for (const rule of ['|---|', '--', '|--|x|', '|--||--|']) assert.doesNotMatch(rendered(`a|b\n${rule}`), /<table>/, rule);
+});
+
+test('texts that need backtracking are parsed in linear time', () => {
+  const n = 300_000;
+  const spaces = ' '.repeat(n);
+  const texts = [
+    `# ${spaces}\u2028x`, `# x${spaces}x`, `# ${'#'.repeat(n)}x`, `# ${'# '.repeat(n)}x`,
+    `\`\`\`${'a'.repeat(n)}\``, `~~~${'~'.repeat(n)}a\``, `${'`'.repeat(n)}a\``,
+    `a|b\n|${spaces}x`, `a|b\n${'-'.repeat(n)}x`, `a|b\n${'|-'.repeat(n)}x`,
+    '`'.repeat(n), '`a``b'.repeat(n / 5), `${'`'.repeat(n)}a${'`'.repeat(n - 1)}`,
+    `- ${spaces}x\u2028y`, `1. ${spaces}x\u2028y`, `> ${spaces}x\u2028y`, `-${spaces}x`, `${'- '.repeat(n)}x`, `***${spaces}x`,
+    '[a]('.repeat(n / 4), '![a'.repeat(n / 3), '__a'.repeat(n / 3), '~~a'.repeat(n / 3),
+  ];
+  for (const text of texts) {
+    const start = performance.now();
+    parseMarkdown(text);
+    assert.ok(performance.now() - start < 2000, `${JSON.stringify(text.slice(0, 8))} took ${performance.now() - start} ms`);
+  }
+});

@@ -30,3 +30,13 @@ test('an event without its empty line is not delivered', () => {
 test('only the first space after the colon is removed', () => {
   assert.equal(inPieces('data:  x \n\n', 100).events[0].data, ' x ');
 });
+
+test('a long line in many pieces is read once', () => {
+  const parser = new EventParser();
+  const start = performance.now();
+  parser.push('data: ');
+  for (let piece = 0; piece < 100_000; piece += 1) parser.push('0123456789');
+  const [event] = parser.push('\n\n');
+  assert.equal(event.data.length, 1_000_000);
+  assert.ok(performance.now() - start < 2000);
+});

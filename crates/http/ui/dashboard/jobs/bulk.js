@@ -4,6 +4,7 @@
 import { requestJson } from '../../lib/api.js';
 import { fieldsOf } from '../../playground/inputs/fields.js';
 import { maskedNames } from '../../playground/inputs/secrets.js';
+import { runAgain } from '../../playground/start_run.js';
 import { accountOf, isOpen, keyOf } from './rows.js';
 
 /** @typedef {import('./rows.js').JobRow} JobRow */
@@ -68,12 +69,8 @@ export async function rerun(job) {
   const model = await requestJson(modelPath(document));
   const secrets = maskedNames(document.input, fieldsOf(model.schema));
   if (secrets.length > 0) return { ok: false, text: `not run: the server does not return secrets; enter ${secrets.join(', ')} in the playground` };
-  const created = await requestJson(model.run.path, {
-    method: 'POST',
-    headers: { Prefer: 'respond-async' },
-    json: { input: document.input },
-  });
-  return { ok: true, text: 'running again', id: String(created.id) };
+  const { id, note } = await runAgain(model, document);
+  return { ok: true, text: note === null ? 'running again' : `running again ${note}`, id };
 }
 
 /**

@@ -24,6 +24,13 @@
  * @property {boolean} deprecated
  */
 
+/** Lists inside lists have a field each up to this depth; deeper ones are edited as JSON. */
+const MOST_DEPTH = 4;
+/** How many schemas are read for one input. References may form cycles, and `allOf` multiplies them. */
+const MOST_SCHEMAS = 200;
+
+/** @typedef {{schemas: Record<string, any>, left: number}} Reader what references name, and how many schemas may still be read */
+
 /**
  * The fields of `components.schemas.Input`, in the order of `x-order`. Empty if the model takes any
  * object, or if there is no schema.
@@ -32,12 +39,20 @@
  */
 export function fieldsOf(document) {
   const schemas = document?.components?.schemas ?? {};
-  const input = resolve(schemas.Input ?? {}, schemas);
+  const input = resolve(schemas.Input ?? {}, readerOf(schemas));
   const required = new Set(Array.isArray(input.required) ? input.required : []);
   return Object.entries(input.properties ?? {})
-    .map(([name, schema], index) => ({ order: orderOf(schema, index), field: fieldOf(name, schema, schemas, required.has(name)) }))
+    .map(([name, schema], index) => ({ order: orderOf(schema, index), field: fieldOf(name, schema, readerOf(schemas), required.has(name)) }))
     .sort((a, b) => a.order - b.order)
     .map(({ field }) => field);
+}
+
+/**
+ * @param {Record<string, any>} schemas
+ * @returns {Reader}
+ */
+function readerOf(schemas) {
+  return { schemas, left: MOST_SCHEMAS };
 }
 
 /**
@@ -50,14 +65,18 @@ function orderOf(schema, index) {
 
 /**
  * @param {string} name
- * @param {any} raw
- * @param {Record<string, any>} schemas
+ * @param {unknown} given
+ * @param {Reader} reader
  * @param {boolean} required
+ * @param {number} [depth]
  * @returns {Field}
  */
-function fieldOf(name, raw, schemas, required) {
-  const { schema, nullable } = plain(raw, schemas);
-  const kind = kindOf(name, schema);
+function fieldOf(name, given, reader, required, depth = 0) {
+  /** @type {any} */
+  const raw = given !== null && typeof given === 'object' ? given : {};
+  const { schema, nullable } = plain(raw, reader);
+  const known = kindOf(name, schema);
+  const kind = known === 'list' && depth >= MOST_DEPTH ? 'json' : known;
   return {
     name,
     title: typeof raw.title === 'string' && raw.title !== '' ? raw.title : titleOf(name),
@@ -73,7 +92,7 @@ function fieldOf(name, raw, schemas, required) {
     maxLength: firstNumber(schema.maxLength),
     choices: kind === 'choice' ? schema.enum : [],
     accept: typeof schema['x-cog-accept'] === 'string' ? schema['x-cog-accept'] : null,
-    item: kind === 'list' ? fieldOf('', schema.items, schemas, true) : null,
+    item: kind === 'list' ? fieldOf('', schema.items, reader, true, depth + 1) : null,
     deprecated: raw.deprecated === true,
   };
 }
@@ -81,18 +100,18 @@ function fieldOf(name, raw, schemas, required) {
 /**
  * Follows references and removes the alternative `null`.
  * @param {any} raw
- * @param {Record<string, any>} schemas
+ * @param {Reader} reader
  * @returns {{schema: any, nullable: boolean}}
  */
-function plain(raw, schemas) {
-  let schema = resolve(raw, schemas);
+function plain(raw, reader) {
+  let schema = resolve(raw, reader);
   let nullable = schema.nullable === true;
   const alternatives = schema.anyOf ?? schema.oneOf;
   if (Array.isArray(alternatives)) {
     const others = alternatives.filter((entry) => entry?.type !== 'null');
     nullable ||= others.length < alternatives.length;
     if (others.length === 1) {
-      const inner = plain(others[0], schemas);
+      const inner = plain(others[0], reader);
       schema = { ...schema, ...inner.schema };
       nullable ||= inner.nullable;
     }
@@ -108,20 +127,20 @@ function plain(raw, schemas) {
 /**
  * Follows `$ref` and merges `allOf`.
  * @param {any} schema
- * @param {Record<string, any>} schemas
- * @param {number} [depth] references may form a cycle
+ * @param {Reader} reader
  * @returns {any}
  */
-function resolve(schema, schemas, depth = 0) {
-  if (schema === null || typeof schema !== 'object' || depth > 8) return {};
+function resolve(schema, reader) {
+  reader.left -= 1;
+  if (schema === null || typeof schema !== 'object' || reader.left < 0) return {};
   if (typeof schema.$ref === 'string') {
     const { $ref, ...rest } = schema;
     const name = $ref.split('/').at(-1);
-    return { ...resolve(schemas[name], schemas, depth + 1), ...rest };
+    return { ...resolve(reader.schemas[name], reader), ...rest };
   }
   if (Array.isArray(schema.allOf)) {
     const { allOf, ...rest } = schema;
-    const parts = allOf.map((/** @type {any} */ part) => resolve(part, schemas, depth + 1));
+    const parts = allOf.map((/** @type {any} */ part) => resolve(part, reader));
     return Object.assign({}, ...parts, rest);
   }
   return schema;
