@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::Response;
+use axum::response::{Html, IntoResponse, Response};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::reply::{self, ApiError};
 use super::{AppState, COG_VERSION};
 use crate::access::Identity;
+use crate::shared::header_lists::accepts;
 use crate::ui;
 
 #[derive(Serialize)]
@@ -34,12 +35,18 @@ struct TrainingUrls {
     trainings_url: String,
 }
 
-/// `GET /`: the paths of the API; for browsers, the web UI.
+/// `GET /`: the paths of the API; for browsers, the web UI. For a Runpod handler it is a page, as on Runpod's own
+/// server, unless the client asks for JSON.
 pub(super) async fn index(State(state): State<Arc<AppState>>, headers: HeaderMap) -> Response {
+    let wants_page = state.model.current().is_handler && !accepts(&headers, "application/json");
+    let index = || match wants_page {
+        true => link_page(&ui_page(&state)),
+        false => paths(&state),
+    };
     if state.root.is_empty() {
-        return ui::index_response(&headers, || paths(&state));
+        return ui::index_response(&headers, index);
     }
-    paths(&state)
+    index()
 }
 
 /// `GET /docs`: the page of the model in the web UI.
@@ -47,9 +54,24 @@ pub(super) async fn docs(State(state): State<Arc<AppState>>) -> Response {
     if state.root.is_empty() {
         return ui::docs_redirect().await;
     }
+    ui::redirect(StatusCode::SEE_OTHER, &ui_page(&state))
+}
+
+/// The page of the model in the web UI, relative to the paths of the model's API.
+fn ui_page(state: &AppState) -> String {
+    if state.root.is_empty() {
+        return "ui/".to_owned();
+    }
     // Below `/models/OWNER/NAME`.
-    let page = format!("../../../ui/models/{}", state.model.name());
-    ui::redirect(StatusCode::SEE_OTHER, &page)
+    format!("../../../ui/models/{}", state.model.name())
+}
+
+/// A page that leads to the web UI.
+fn link_page(link: &str) -> Response {
+    let page = format!(
+        "<!doctype html>\n<title>tidegate</title>\n<meta http-equiv=\"refresh\" content=\"0; url={link}\">\n<a href=\"{link}\">Web UI</a>\n"
+    );
+    Html(page).into_response()
 }
 
 fn paths(state: &AppState) -> Response {
