@@ -8,7 +8,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::leases::JobRef;
-use tidegate_core::record::Target;
 use tidegate_core::store::{JobFilter, StoreError};
 use tidegate_core::trained_version::TrainedVersion;
 use tidegate_core::{Status, chain};
@@ -196,15 +195,7 @@ impl TrainedServing for RegisteredServing {
         let schema = source.executor().description();
         let schema = schema.ok_or("the schema of its source is not known")?;
         let executor = Arc::new(RegisteredModel::new(Bytes::clone(&schema)));
-        let target = Target {
-            model: trained.model.clone(),
-            version: trained.id().to_owned(),
-            deployment: None,
-        };
-        let jobs = match self.models.service_of_model(&trained.model) {
-            Some(service) => service.for_version(executor, target),
-            None => self.models.lookup().for_model(executor, target),
-        };
+        let jobs = self.models.service_of_trained(trained, executor);
         let queues = &self.cluster.queues;
         if queues.add_trained(trained.ids(), source.jobs.target()) {
             self.moved().push(trained.clone());

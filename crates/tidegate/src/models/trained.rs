@@ -9,7 +9,6 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use bytes::Bytes;
-use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
 use tidegate_core::trained_version::TrainedVersion;
 use tidegate_runtime::{LoadFn, LoadLimit, OnDemand, StartedModel, read_schema};
@@ -78,16 +77,7 @@ impl ModelLoader {
             load_limit,
             self.start_with_weights(trained, &model),
         ));
-        let target = Target {
-            model: trained.model.clone(),
-            version: trained.id().to_owned(),
-            deployment: None,
-        };
-        // All versions of a model share their metrics.
-        let jobs = match self.models.service_of_model(&trained.model) {
-            Some(service) => service.for_version(executor, target),
-            None => self.models.lookup().for_model(executor, target),
-        };
+        let jobs = self.models.service_of_trained(trained, executor);
         Ok(ServedVersion {
             jobs: jobs.with_stream_history(self.factory.stream_history(&model)),
             created_at: trained.created_at,

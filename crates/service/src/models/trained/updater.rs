@@ -8,6 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::chain;
+use tidegate_core::port::Executor;
+use tidegate_core::record::Target;
 use tidegate_core::store::StoreError;
 use tidegate_core::trained_version::TrainedVersion;
 use tokio::sync::Mutex;
@@ -321,13 +323,27 @@ impl TrainedUpdater {
 }
 
 impl ModelRegistry {
-    /// A job service whose metrics a new version of this model shares.
-    pub fn service_of_model(&self, model: &str) -> Option<JobService> {
-        let folder = self.get(model).map(|model| model.jobs());
-        folder.or_else(|| {
-            self.trained_models_of(model)
+    /// The job service of a trained version, which runs on this executor. All versions of a model share their
+    /// metrics.
+    pub fn service_of_trained(
+        &self,
+        trained: &TrainedVersion,
+        executor: Arc<dyn Executor>,
+    ) -> JobService {
+        let target = Target {
+            model: trained.model.clone(),
+            version: trained.id().to_owned(),
+            deployment: None,
+        };
+        let folder = self.get(&trained.model).map(|model| model.jobs());
+        let sibling = folder.or_else(|| {
+            self.trained_models_of(&trained.model)
                 .iter()
                 .find_map(|model| model.jobs())
-        })
+        });
+        match sibling {
+            Some(service) => service.for_version(executor, target),
+            None => self.lookup().for_model(executor, target),
+        }
     }
 }

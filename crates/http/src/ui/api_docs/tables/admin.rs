@@ -1,0 +1,57 @@
+//! The paths of the admin API.
+
+use super::{RouteTable, route};
+
+/// The admin API.
+pub(in crate::ui::api_docs) static ADMIN: RouteTable = RouteTable {
+    api: "admin",
+    title: "Operation",
+    description: "The admin API and the metrics.",
+    routes: &[
+        route("GET", "/admin/models", "List models with their health", &[]),
+        route(
+            "GET",
+            "/admin/queues",
+            "List waiting and running jobs by model and account",
+            &[],
+        ),
+        route(
+            "GET",
+            "/admin/children",
+            "List the processes of the models",
+            &[],
+        ),
+        route("GET", "/admin/jobs", "List jobs, open ones first", &[]),
+        route(
+            "GET",
+            "/admin/jobs/{account}/{id}",
+            "Get a job with its logs",
+            &[],
+        ),
+        route(
+            "GET",
+            "/admin/jobs/{account}/{id}/logs",
+            "Follow the logs of a job",
+            &[],
+        ),
+        route(
+            "POST",
+            "/admin/jobs/{account}/{id}/cancel",
+            "Cancel a job",
+            &[],
+        ),
+        route(
+            "GET",
+            "/admin/deliveries",
+            "List webhooks with their attempts",
+            &[],
+        ),
+        route(
+            "POST",
+            "/admin/deliveries/{id}/replay",
+            "Send a webhook again",
+            &[],
+        ),
+        route("GET", "/metrics", "Get the metrics for Prometheus", &[]),
+    ],
+};

@@ -1,0 +1,225 @@
+//! The paths of Replicate's API.
+
+use super::{RouteTable, route};
+
+/// Replicate's API.
+pub(in crate::ui::api_docs) static REPLICATE: RouteTable = RouteTable {
+    api: "replicate",
+    title: "Replicate",
+    description: "Replicate's HTTP API: predictions of the models of this server, which its clients use unchanged.",
+    routes: &[
+        route(
+            "GET",
+            "/v1/predictions",
+            "List predictions, newest first",
+            &[],
+        ),
+        route(
+            "POST",
+            "/v1/predictions",
+            "Create a prediction of a version",
+            &[
+                ("version", "the id of the version, or `owner/name`"),
+                ("input", "the inputs of the model"),
+                ("webhook", "the URL that receives events of the prediction"),
+                (
+                    "webhook_events_filter",
+                    "which events are sent: start, output, logs, completed",
+                ),
+            ],
+        ),
+        route("GET", "/v1/predictions/{id}", "Get a prediction", &[]),
+        route(
+            "POST",
+            "/v1/predictions/{id}/cancel",
+            "Cancel a prediction",
+            &[],
+        ),
+        route("GET", "/v1/trainings", "List trainings, newest first", &[]),
+        route("GET", "/v1/trainings/{id}", "Get a training", &[]),
+        route(
+            "POST",
+            "/v1/trainings/{id}/cancel",
+            "Cancel a training",
+            &[],
+        ),
+        route(
+            "GET",
+            "/v1/streams/{token}",
+            "Follow the output of a prediction as server-sent events; the URL is in the prediction",
+            &[],
+        ),
+        route("GET", "/v1/files", "List files", &[]),
+        route(
+            "POST",
+            "/v1/files",
+            "Upload a file as multipart form, in the field `content`",
+            &[],
+        ),
+        route("GET", "/v1/files/{id}", "Get the metadata of a file", &[]),
+        route("DELETE", "/v1/files/{id}", "Delete a file", &[]),
+        route(
+            "GET",
+            "/v1/files/streams/{token}",
+            "Follow the files of an output as server-sent events",
+            &[],
+        ),
+        route(
+            "GET",
+            "/v1/files/{id}/{name}",
+            "Download a file with a signed URL",
+            &[],
+        ),
+        route("GET", "/v1/models", "List models", &[]),
+        route(
+            "POST",
+            "/v1/models",
+            "Create a model for trained versions",
+            &[
+                ("owner", "the owner"),
+                ("name", "the name"),
+                ("visibility", "public or private"),
+                ("hardware", "the hardware"),
+            ],
+        ),
+        route(
+            "GET",
+            "/v1/models/{id}",
+            "Get a model, for clients of OpenAI's API",
+            &[],
+        ),
+        route("GET", "/v1/models/{owner}/{name}", "Get a model", &[]),
+        route(
+            "PATCH",
+            "/v1/models/{owner}/{name}",
+            "Change a model that was created by a client",
+            &[("description", "the description")],
+        ),
+        route(
+            "DELETE",
+            "/v1/models/{owner}/{name}",
+            "Delete a model that was created by a client",
+            &[],
+        ),
+        route(
+            "GET",
+            "/v1/models/{owner}/{name}/examples",
+            "List example predictions of a model",
+            &[],
+        ),
+        route(
+            "GET",
+            "/v1/models/{owner}/{name}/readme",
+            "Get the README of a model",
+            &[],
+        ),
+        route(
+            "POST",
+            "/v1/models/{owner}/{name}/predictions",
+            "Create a prediction of a model",
+            &[
+                ("input", "the inputs of the model"),
+                ("webhook", "the URL that receives events of the prediction"),
+                (
+                    "webhook_events_filter",
+                    "which events are sent: start, output, logs, completed",
+                ),
+            ],
+        ),
+        route(
+            "GET",
+            "/v1/models/{owner}/{name}/versions",
+            "List the versions of a model",
+            &[],
+        ),
+        route(
+            "GET",
+            "/v1/models/{owner}/{name}/versions/{version}",
+            "Get a version with its schema",
+            &[],
+        ),
+        route(
+            "DELETE",
+            "/v1/models/{owner}/{name}/versions/{version}",
+            "Delete a trained version",
+            &[],
+        ),
+        route(
+            "POST",
+            "/v1/models/{owner}/{name}/versions/{version}/trainings",
+            "Train a version",
+            &[
+                ("destination", "the model that gets the new version"),
+                ("input", "the inputs of the model"),
+                ("webhook", "the URL that receives events of the prediction"),
+            ],
+        ),
+        route("GET", "/v1/deployments", "List deployments", &[]),
+        route(
+            "POST",
+            "/v1/deployments",
+            "Create a deployment",
+            &[
+                ("name", "the name"),
+                ("model", "the model"),
+                ("version", "the version"),
+                ("hardware", "the hardware"),
+                ("min_instances", "at least so many instances"),
+                ("max_instances", "at most so many instances"),
+            ],
+        ),
+        route(
+            "GET",
+            "/v1/deployments/{owner}/{name}",
+            "Get a deployment",
+            &[],
+        ),
+        route(
+            "PATCH",
+            "/v1/deployments/{owner}/{name}",
+            "Change a deployment",
+            &[("version", "the version")],
+        ),
+        route(
+            "DELETE",
+            "/v1/deployments/{owner}/{name}",
+            "Delete a deployment",
+            &[],
+        ),
+        route(
+            "GET",
+            "/v1/deployments/{owner}/{name}/releases",
+            "List the releases of a deployment",
+            &[],
+        ),
+        route(
+            "POST",
+            "/v1/deployments/{owner}/{name}/predictions",
+            "Create a prediction of a deployment",
+            &[
+                ("input", "the inputs of the model"),
+                ("webhook", "the URL that receives events of the prediction"),
+                (
+                    "webhook_events_filter",
+                    "which events are sent: start, output, logs, completed",
+                ),
+            ],
+        ),
+        route("GET", "/v1/account", "Get the account of the token", &[]),
+        route(
+            "GET",
+            "/v1/webhooks/default/secret",
+            "Get the secret that signs webhooks",
+            &[],
+        ),
+        route("GET", "/v1/hardware", "List hardware", &[]),
+        route("GET", "/v1/collections", "List collections of models", &[]),
+        route(
+            "GET",
+            "/v1/collections/{slug}",
+            "Get a collection of models",
+            &[],
+        ),
+        route("GET", "/v1/search", "Search models", &[]),
+    ],
+};
