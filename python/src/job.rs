@@ -39,6 +39,13 @@ const MAX_ERROR_BYTES: usize = 1024 * 1024;
 pub(crate) struct ChildJob {
     slot: Arc<SlotState>,
     serial: u64,
+    /// The position in the batch that the job arrived with.
+    item: Option<u32>,
+    /// For a job that stands for one call with several items: the items. Such a job is unknown to the
+    /// server and sends nothing.
+    members: Vec<Py<ChildJob>>,
+    /// For an item, while user code runs for several at once: the job that stands for the call.
+    batch_call: Mutex<Option<Py<ChildJob>>>,
     id: String,
     kind: WireJobKind,
     /// Dropped when the job ends: a thread that outlives the job keeps the job alive, but not its input.
@@ -74,6 +81,7 @@ impl ChildJob {
         py: Python<'_>,
         slot: Arc<SlotState>,
         serial: u64,
+        item: Option<u32>,
         predict: &PredictRequest<'_>,
     ) -> PyResult<Self> {
         let files = PyDict::new(py);
@@ -87,6 +95,9 @@ impl ChildJob {
         Ok(Self {
             slot,
             serial,
+            item,
+            members: Vec::new(),
+            batch_call: Mutex::new(None),
             id: predict.id.to_string(),
             kind: predict.kind,
             input: Mutex::new(Some(read_input(py, predict).map(Bound::unbind))),
@@ -109,6 +120,34 @@ impl ChildJob {
         })
     }
 
+    /// The serial number of the job on its slot.
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// Appends a frame with a message of this job.
+    fn append_frame(&self, frames: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+        frame::append(frames, |out| match self.item {
+            None => write(out),
+            Some(n) => {
+                out.extend_from_slice(b"{\"item\":{\"n\":");
+                append(out, &n);
+                out.extend_from_slice(b",\"message\":");
+                write(out);
+                out.extend_from_slice(b"}}");
+            }
+        });
+    }
+
+    fn append_response(&self, frames: &mut Vec<u8>, response: &SlotResponse<'_>) {
+        self.append_frame(frames, |out| append(out, response));
+    }
+
+    /// Whether the job stands for a call with several items.
+    fn is_batch_call(&self) -> bool {
+        !self.members.is_empty()
+    }
+
     /// Records a cancel that arrived before the job.
     pub(crate) fn mark_cancelled(&self) {
         self.cancel_requested.store(true, Ordering::Relaxed);
@@ -118,6 +157,21 @@ impl ChildJob {
     pub(crate) fn cancel(slf: &Py<Self>, py: Python<'_>) {
         let job = slf.get();
         if job.cancel_requested.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let batch_call = lock(&job.batch_call)
+            .as_ref()
+            .map(|call| call.clone_ref(py));
+        if let Some(call) = batch_call {
+            // User code works for the other items as well.
+            if call
+                .get()
+                .members
+                .iter()
+                .all(|job| job.get().cancel_requested())
+            {
+                Self::cancel(&call, py);
+            }
             return;
         }
         let task = lock(&job.task)
@@ -206,7 +260,7 @@ impl ChildJob {
     }
 
     fn send(&self, py: Python<'_>, frames: &[u8], after: AfterSend) -> bool {
-        if crate::control::is_fork() {
+        if crate::control::is_fork() || self.is_batch_call() {
             return false;
         }
         // A socket error means that the server is gone; the reader of the slot detects that as well.
@@ -224,7 +278,7 @@ impl ChildJob {
                 mime_type: Some(place.mime_type.as_str().into()),
                 offset: place.offset,
             };
-            frame::append_json(frames, &SlotResponse::FileOutput(file));
+            self.append_response(frames, &SlotResponse::FileOutput(file));
         }
         if encoded.json.len() <= SPILL_ABOVE {
             return Ok(false);
@@ -237,7 +291,7 @@ impl ChildJob {
             mime_type: Some("application/json".into()),
             offset: 0,
         };
-        frame::append_json(frames, &SlotResponse::FileOutput(file));
+        self.append_response(frames, &SlotResponse::FileOutput(file));
         Ok(true)
     }
 
@@ -259,12 +313,12 @@ impl ChildJob {
         let mut last = Vec::with_capacity(256);
         self.take_unfinished_lines(&mut last);
         last.append(&mut frames);
-        frame::append(&mut last, message);
+        self.append_frame(&mut last, message);
         let task = lock(&self.task).take();
         let vars = lock(&self.context_vars).take();
         let scope = lock(&self.scope).take();
         let input = lock(&self.input).take();
-        let job = self.slot.take_job();
+        let job = self.slot.take_job(self.serial);
         self.send(py, &last, AfterSend::Close);
         // After the message and without holding locks: destructors of user code may run here.
         drop((task, vars, scope, input, job));
@@ -287,20 +341,20 @@ impl ChildJob {
         }
         let source = WireLogSource::Stderr;
         let data = data.into();
-        frame::append_json(frames, &SlotResponse::Log { source, data });
+        self.append_response(frames, &SlotResponse::Log { source, data });
     }
 
     fn take_unfinished_lines(&self, frames: &mut Vec<u8>) {
         let mut line_buffers = lock(&self.line_buffers);
         for source in [WireLogSource::Stdout, WireLogSource::Stderr] {
             line_buffers[source as usize]
-                .flush(|data| frame::append_json(frames, &SlotResponse::Log { source, data }));
+                .flush(|data| self.append_response(frames, &SlotResponse::Log { source, data }));
         }
     }
 
     /// Sends printed bytes. Returns `false` if the job has ended and the output is not the job's.
     pub(crate) fn log(&self, py: Python<'_>, source: WireLogSource, bytes: &[u8]) -> bool {
-        if self.ended.load(Ordering::Relaxed) {
+        if self.ended.load(Ordering::Relaxed) || self.is_batch_call() {
             return false;
         }
         if self.log_bytes.fetch_add(bytes.len(), Ordering::Relaxed) > MAX_LOG_BYTES_SENT {
@@ -308,7 +362,7 @@ impl ChildJob {
         }
         let mut frames = Vec::new();
         lock(&self.line_buffers)[source as usize].push(bytes, |data| {
-            frame::append_json(&mut frames, &SlotResponse::Log { source, data })
+            self.append_response(&mut frames, &SlotResponse::Log { source, data })
         });
         frames.is_empty() || self.send(py, &frames, AfterSend::KeepOpen)
     }
@@ -320,7 +374,7 @@ impl ChildJob {
         }
         let mut frames = Vec::new();
         lock(&self.line_buffers)[source as usize]
-            .flush(|data| frame::append_json(&mut frames, &SlotResponse::Log { source, data }));
+            .flush(|data| self.append_response(&mut frames, &SlotResponse::Log { source, data }));
         frames.is_empty() || self.send(py, &frames, AfterSend::KeepOpen)
     }
 }
@@ -347,6 +401,12 @@ impl ChildJob {
             Some(Err(error)) => Err(error.clone_ref(py)),
             None => Err(PyValueError::new_err("the job has ended")),
         }
+    }
+
+    /// The items of a job that stands for a call with several items; otherwise empty.
+    #[getter]
+    fn members(&self, py: Python<'_>) -> Vec<Py<Self>> {
+        self.members.iter().map(|job| job.clone_ref(py)).collect()
     }
 
     /// Downloaded input files by JSON pointer, or `None`.
@@ -458,7 +518,7 @@ impl ChildJob {
         let encoded = job.run_interruptible(py, || encode(value, Some(slf)))?;
         let mut frames = Vec::with_capacity(encoded.json.len() + 64);
         let spilled = job.append_file_frames(&mut frames, &encoded)?;
-        frame::append(&mut frames, |out| {
+        job.append_frame(&mut frames, |out| {
             out.extend_from_slice(b"{\"output\":{\"output\":");
             out.extend_from_slice(if spilled { b"null" } else { &encoded.json });
             out.extend_from_slice(b"}}");
@@ -528,7 +588,7 @@ impl ChildJob {
     /// Asks the server to replace this child after the job. Only before the job's end.
     fn retire(&self, py: Python<'_>) {
         let mut frames = Vec::new();
-        frame::append_json(&mut frames, &SlotResponse::Retire);
+        self.append_response(&mut frames, &SlotResponse::Retire);
         self.send(py, &frames, AfterSend::KeepOpen);
     }
 
@@ -548,7 +608,7 @@ impl ChildJob {
             )));
         }
         let mut frames = Vec::with_capacity(json.len() + 64);
-        frame::append(&mut frames, |out| {
+        self.append_frame(&mut frames, |out| {
             out.extend_from_slice(b"{\"metric\":{\"name\":");
             quote(out, name);
             out.extend_from_slice(b",\"value\":");
@@ -563,6 +623,58 @@ impl ChildJob {
 }
 
 impl ChildJob {
+    /// Creates the job that stands for one call of user code with several items.
+    pub(crate) fn begin_batch_call(py: Python<'_>, items: Vec<Py<Self>>) -> PyResult<Py<Self>> {
+        let Some(first) = items.first() else {
+            return Err(PyValueError::new_err("a call needs an item"));
+        };
+        let slot = Arc::clone(&first.get().slot);
+        let request = PredictRequest {
+            id: "batch".into(),
+            kind: WireJobKind::Prediction,
+            input: None,
+            input_file: None,
+            output_dir: first.get().output_dir.to_string_lossy().into_owned().into(),
+            files: Default::default(),
+            context: Default::default(),
+        };
+        // No job of the server has the number zero.
+        let mut call = Self::new(py, Arc::clone(&slot), 0, None, &request)?;
+        call.members = items.iter().map(|item| item.clone_ref(py)).collect();
+        let call = Py::new(py, call)?;
+        for item in &items {
+            *lock(&item.get().batch_call) = Some(call.clone_ref(py));
+        }
+        slot.set_batch_call(Some(call.clone_ref(py)));
+        if items.iter().all(|item| item.get().cancel_requested()) {
+            // The last cancel may have come just before the items knew of the call.
+            call.get().mark_cancelled();
+        }
+        Ok(call)
+    }
+
+    /// Ends the call that this job stands for.
+    pub(crate) fn end_batch_call(&self) {
+        for item in &self.members {
+            let call = lock(&item.get().batch_call).take();
+            drop(call);
+        }
+        self.slot.set_batch_call(None);
+        self.ended.store(true, Ordering::Relaxed);
+        let task = lock(&self.task).take();
+        let vars = lock(&self.context_vars).take();
+        let scope = lock(&self.scope).take();
+        // Without holding locks: destructors of user code may run here.
+        drop((task, vars, scope));
+    }
+
+    /// Reports the size of a call of user code. The job is one of its items.
+    pub(crate) fn report_batch_call(&self, py: Python<'_>, size: u32) {
+        let mut frames = Vec::new();
+        frame::append_json(&mut frames, &SlotResponse::BatchCall { size });
+        self.send(py, &frames, AfterSend::KeepOpen);
+    }
+
     /// Time spent in user code. For a task, which shares its thread, the time since the job arrived.
     fn predict_seconds(&self) -> f64 {
         if lock(&self.task).is_some() {

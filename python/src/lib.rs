@@ -5,10 +5,12 @@
 //! its values mean. This crate holds only what must be fast or must not be blocked by user code:
 //!
 //! - [`control`], [`health`], [`lifecycle`], [`descendants`]: the child process as a whole;
-//! - [`slot`], [`job`], [`cancel_signal`]: jobs, one after the other, and how a cancel reaches them;
+//! - [`slot`], [`job`], [`batch_call`], [`cancel_signal`]: jobs, one after the other or in batches, and how a
+//!   cancel reaches them;
 //! - [`decode`], [`encode`]: JSON to Python values and back;
 //! - [`stdio`], [`std_streams`]: the standard streams, which user code must not share with the channel.
 
+mod batch_call;
 mod cancel_signal;
 mod config;
 mod control;
@@ -29,6 +31,8 @@ mod sys;
 // Canceling a job relies on the GIL: see `ChildJob::run_interruptible`.
 #[pyo3::pymodule(gil_used = true)]
 mod _native {
+    #[pymodule_export]
+    use crate::batch_call::{begin_batch_call, end_batch_call, report_batch_call};
     #[pymodule_export]
     use crate::cancel_signal::on_cancel_signal;
     #[pymodule_export]

@@ -32,6 +32,10 @@ pub(crate) struct InitMessage {
     requirements: Vec<String>,
     /// The maximum size of an output file, in bytes.
     max_output_file: Option<u64>,
+    /// The operator's maximum number of items in a batch.
+    batch_size: Option<u32>,
+    /// How long an item may wait for others, in microseconds, if the operator says so.
+    batch_wait_micros: Option<u64>,
 }
 
 /// Opens the control channel on descriptors 0 and 1 and waits for the first message.
@@ -62,6 +66,8 @@ pub(crate) fn receive_init(py: Python<'_>) -> PyResult<InitMessage> {
         socket: init.socket,
         requirements: init.requirements,
         max_output_file: init.limits.output_file,
+        batch_size: init.batch.max_size,
+        batch_wait_micros: init.batch.max_wait_micros,
     })
 }
 
@@ -87,9 +93,10 @@ fn schema_json(schema: &Bound<'_, PyAny>) -> PyResult<Box<RawValue>> {
     RawValue::from_string(schema).map_err(|e| PyValueError::new_err(e.to_string()))
 }
 
-/// Reports that the model is loaded and that every slot waits for a job.
+/// Reports that the model is loaded and that every slot waits for a job. `batch` has, for a model that
+/// batches, the maximum number of items in a call and in a message, and the wait in microseconds.
 #[pyfunction]
-#[pyo3(signature = (*, n_slots, schema, is_async, has_healthcheck, python, sdk))]
+#[pyo3(signature = (*, n_slots, schema, is_async, has_healthcheck, python, sdk, batch))]
 pub(crate) fn send_ready(
     n_slots: u32,
     schema: &Bound<'_, PyAny>,
@@ -97,6 +104,7 @@ pub(crate) fn send_ready(
     has_healthcheck: bool,
     python: String,
     sdk: Option<String>,
+    batch: Option<(u32, u32, u64)>,
 ) -> PyResult<()> {
     let schema = schema_json(schema)?;
     let control = channel()?;
@@ -112,6 +120,13 @@ pub(crate) fn send_ready(
         has_healthcheck,
         python,
         sdk,
+        batch: batch.map(
+            |(max_size, max_message, max_wait_micros)| wire::BatchLimits {
+                max_size,
+                max_message,
+                max_wait_micros,
+            },
+        ),
     };
     control.send(&ControlResponse::Ready(ready));
     for slot in slots {

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::Shutdown;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +14,16 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyConnectionError, PyValueError};
 use pyo3::prelude::*;
-use tidegate_ipc::slot::SlotRequest;
+use pyo3::types::PyList;
+use tidegate_ipc::slot::{BatchRequest, PredictRequest, SlotRequest};
 
 use crate::control::lock;
 use crate::frame_buffer::{FillStatus, FrameBuffer};
 use crate::job::ChildJob;
 use crate::sys::{self, Wait};
+
+/// How many bytes of messages are collected at most.
+const CORKED_BYTES: usize = 1024 * 1024;
 
 static SLOTS: Mutex<Vec<Arc<SlotState>>> = Mutex::new(Vec::new());
 /// Whether the model is synchronous with one slot: output without a job then belongs to the running job.
@@ -30,23 +35,31 @@ pub(crate) struct SlotState {
     socket: UnixStream,
     outgoing: Mutex<SendBuffer>,
     /// Only locked with the GIL held, and never across a call into Python.
-    current: Mutex<CurrentJob>,
+    current: Mutex<CurrentJobs>,
 }
 
 #[derive(Default)]
 struct SendBuffer {
-    /// Serial number of the open job; zero when there is none.
-    open_job: u64,
+    /// Serial numbers of the jobs that were received last: one, or those of a batch.
+    received: Range<u64>,
+    /// How many of them are open.
+    open: u64,
     /// Bytes that the socket did not accept yet.
     backlog: Vec<u8>,
+    /// Whether bytes are collected instead of sent.
+    corked: bool,
 }
 
 #[derive(Default)]
-struct CurrentJob {
-    job: Option<Py<ChildJob>>,
+struct CurrentJobs {
+    /// The running job, or the items of the running batch.
+    jobs: Vec<Py<ChildJob>>,
+    /// The job that stands for a call with several items of the batch.
+    batch_call: Option<Py<ChildJob>>,
+    /// The serial number of the job that was received last.
     serial: u64,
-    /// The number of a job whose cancel arrived before the job itself.
-    early_cancel: Option<u64>,
+    /// The numbers of jobs whose cancel arrived before the job itself.
+    early_cancels: Vec<u64>,
 }
 
 /// Whether the job stays open after a message.
@@ -71,11 +84,11 @@ impl SlotState {
     ) -> io::Result<bool> {
         let mut queued = false;
         if let Ok(mut outgoing) = self.outgoing.try_lock() {
-            if outgoing.open_job != serial {
+            if !outgoing.is_open(serial) {
                 return Ok(false);
             }
             outgoing.push(&self.socket, frames, after)?;
-            if outgoing.backlog.is_empty() {
+            if outgoing.may_wait() {
                 return Ok(true);
             }
             queued = true;
@@ -83,35 +96,70 @@ impl SlotState {
         py.detach(|| {
             let mut outgoing = lock(&self.outgoing);
             if !queued {
-                if outgoing.open_job != serial {
+                if !outgoing.is_open(serial) {
                     return Ok(false);
                 }
                 outgoing.push(&self.socket, frames, after)?;
+                if outgoing.may_wait() {
+                    return Ok(true);
+                }
             }
             outgoing.drain(&self.socket)?;
             Ok(true)
         })
     }
 
-    /// Removes the current job of the slot; a later cancel of this job has no effect.
-    pub(crate) fn take_job(&self) -> Option<Py<ChildJob>> {
-        lock(&self.current).job.take()
+    /// Removes a current job of the slot; a later cancel of this job has no effect.
+    pub(crate) fn take_job(&self, serial: u64) -> Option<Py<ChildJob>> {
+        let jobs = &mut lock(&self.current).jobs;
+        let found = jobs.iter().position(|job| job.get().serial() == serial)?;
+        Some(jobs.swap_remove(found))
     }
 
-    fn job(&self, py: Python<'_>) -> Option<Py<ChildJob>> {
-        lock(&self.current)
-            .job
-            .as_ref()
-            .map(|job| job.clone_ref(py))
+    /// Sets the job that stands for the running call with several items; `None` after the call.
+    pub(crate) fn set_batch_call(&self, job: Option<Py<ChildJob>>) {
+        let previous = std::mem::replace(&mut lock(&self.current).batch_call, job);
+        drop(previous);
+    }
+
+    /// The running job. Output of a batch with several items belongs to none of them.
+    fn only_job(&self, py: Python<'_>) -> Option<Py<ChildJob>> {
+        match &*lock(&self.current).jobs {
+            [job] => Some(job.clone_ref(py)),
+            _ => None,
+        }
+    }
+
+    fn with_user_code(&self, py: Python<'_>) -> Vec<Py<ChildJob>> {
+        let current = lock(&self.current);
+        let jobs = current.jobs.iter().chain(&current.batch_call);
+        jobs.map(|job| job.clone_ref(py)).collect()
     }
 }
 
 impl SendBuffer {
+    /// Opens the jobs with these serial numbers.
+    fn open(&mut self, serials: Range<u64>) {
+        self.open = serials.end - serials.start;
+        self.received = serials;
+    }
+
+    /// Whether a message of the job may be sent. For an item of a batch that has ended before the
+    /// others, the answer may be yes; the server ignores such a message.
+    fn is_open(&self, serial: u64) -> bool {
+        self.open > 0 && self.received.contains(&serial)
+    }
+
+    /// Whether the backlog may stay as it is for now.
+    fn may_wait(&self) -> bool {
+        self.backlog.is_empty() || (self.corked && self.backlog.len() < CORKED_BYTES)
+    }
+
     fn push(&mut self, socket: &UnixStream, mut frames: &[u8], after: AfterSend) -> io::Result<()> {
         if after == AfterSend::Close {
-            self.open_job = 0;
+            self.open -= 1;
         }
-        while self.backlog.is_empty() && !frames.is_empty() {
+        while !self.corked && self.backlog.is_empty() && !frames.is_empty() {
             match sys::send(socket, frames, Wait::Never) {
                 Ok(n) => frames = &frames[n..],
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -149,33 +197,39 @@ pub(crate) struct Slot {
 impl Slot {
     /// Waits for the next job, without the GIL. `None` when the server has closed the slot.
     fn recv(&self, py: Python<'_>) -> PyResult<Option<Py<ChildJob>>> {
-        exit_if_fork();
-        loop {
-            match py.detach(|| self.fill(Wait::Block)) {
-                Ok(FillStatus::Frame) => return self.take(py).map(Some),
-                Ok(_) => return Ok(None),
-                // Signal handlers of the model run here; an exception in one ends the child.
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => py.check_signals()?,
-                Err(e) => return Err(socket_error(&e)),
-            }
-        }
+        self.wait_for_frame(py)?.then(|| self.take(py)).transpose()
     }
 
     /// The next job, if it has been received completely. Does not wait.
     fn poll(&self, py: Python<'_>) -> PyResult<Option<Py<ChildJob>>> {
-        exit_if_fork();
-        loop {
-            match self.fill(Wait::Never) {
-                Ok(FillStatus::Frame) => return self.take(py).map(Some),
-                Ok(FillStatus::Incomplete) => return Ok(None),
-                Ok(FillStatus::End) => {
-                    self.closed.store(true, Ordering::Relaxed);
-                    return Ok(None);
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(socket_error(&e)),
-            }
-        }
+        self.poll_frame()?.then(|| self.take(py)).transpose()
+    }
+
+    /// Like `recv`, for a model that batches: returns the list of the items of a batch, or a job.
+    fn recv_batch(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.wait_for_frame(py)?
+            .then(|| self.take_batch(py))
+            .transpose()
+    }
+
+    /// Like `poll`, for a model that batches.
+    fn poll_batch(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.poll_frame()?.then(|| self.take_batch(py)).transpose()
+    }
+
+    /// Collects messages until `uncork`, so that the results of a batch need one write.
+    fn cork(&self) {
+        lock(&self.state.outgoing).corked = true;
+    }
+
+    /// Sends the collected messages.
+    fn uncork(&self, py: Python<'_>) {
+        py.detach(|| {
+            let mut outgoing = lock(&self.state.outgoing);
+            outgoing.corked = false;
+            // An error means that the server is gone; the reader of the slot detects that as well.
+            outgoing.drain(&self.state.socket).ok();
+        });
     }
 
     /// Whether the server has closed the slot.
@@ -191,6 +245,36 @@ impl Slot {
 }
 
 impl Slot {
+    /// Waits for a frame, without the GIL. `false` when the server has closed the slot.
+    fn wait_for_frame(&self, py: Python<'_>) -> PyResult<bool> {
+        exit_if_fork();
+        loop {
+            match py.detach(|| self.fill(Wait::Block)) {
+                Ok(status) => return Ok(matches!(status, FillStatus::Frame)),
+                // Signal handlers of the model run here; an exception in one ends the child.
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => py.check_signals()?,
+                Err(e) => return Err(socket_error(&e)),
+            }
+        }
+    }
+
+    /// Whether a frame has been received completely. Does not wait.
+    fn poll_frame(&self) -> PyResult<bool> {
+        exit_if_fork();
+        loop {
+            match self.fill(Wait::Never) {
+                Ok(FillStatus::Frame) => return Ok(true),
+                Ok(FillStatus::Incomplete) => return Ok(false),
+                Ok(FillStatus::End) => {
+                    self.closed.store(true, Ordering::Relaxed);
+                    return Ok(false);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(socket_error(&e)),
+            }
+        }
+    }
+
     fn fill(&self, wait: Wait) -> io::Result<FillStatus> {
         lock(&self.received).fill(|buffer| sys::recv(&self.state.socket, buffer, wait))
     }
@@ -198,34 +282,73 @@ impl Slot {
     /// Turns the received frame into the slot's current job.
     fn take(&self, py: Python<'_>) -> PyResult<Py<ChildJob>> {
         let mut received = lock(&self.received);
-        let SlotRequest::Predict(predict) =
-            serde_json::from_slice(received.frame()).map_err(|e| {
-                PyValueError::new_err(format!("the server sent a message that is not a job: {e}"))
-            })?;
-        let serial = {
-            let mut current = lock(&self.state.current);
-            current.serial += 1;
-            current.serial
+        let SlotRequest::Predict(predict) = parse(received.frame())? else {
+            return Err(PyValueError::new_err(
+                "the server sent a batch to a model that does not batch",
+            ));
         };
-        let job = Py::new(
-            py,
-            ChildJob::new(py, Arc::clone(&self.state), serial, &predict)?,
-        )?;
-        // No other thread writes between two jobs, so the lock is free or about to be.
-        lock(&self.state.outgoing).open_job = serial;
-        let mut current = lock(&self.state.current);
-        if current
-            .early_cancel
-            .take_if(|nth| *nth <= serial)
-            .is_some_and(|nth| nth == serial)
-        {
-            job.get().mark_cancelled();
-        }
-        current.job = Some(job.clone_ref(py));
-        drop(current);
+        let job = self.open_job(py, &predict)?;
         received.consume();
         Ok(job)
     }
+
+    /// Turns the received frame into the slot's current job or batch.
+    fn take_batch(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let mut received = lock(&self.received);
+        let opened = match parse(received.frame())? {
+            SlotRequest::Predict(predict) => self.open_job(py, &predict)?.into_any(),
+            SlotRequest::Batch(batch) => self.open_batch(py, &batch)?.into_any().unbind(),
+        };
+        received.consume();
+        Ok(opened)
+    }
+
+    fn open_job(&self, py: Python<'_>, predict: &PredictRequest<'_>) -> PyResult<Py<ChildJob>> {
+        let serial = lock(&self.state.current).serial + 1;
+        let job = ChildJob::new(py, Arc::clone(&self.state), serial, None, predict)?;
+        let job = Py::new(py, job)?;
+        // No other thread writes between two jobs, so the lock is free or about to be.
+        lock(&self.state.outgoing).open(serial..serial + 1);
+        lock(&self.state.current).receive(job.clone_ref(py), serial);
+        Ok(job)
+    }
+
+    fn open_batch<'py>(
+        &self,
+        py: Python<'py>,
+        batch: &BatchRequest<'_>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let first = lock(&self.state.current).serial + 1;
+        let jobs = PyList::empty(py);
+        for (n, predict) in batch.items.iter().enumerate() {
+            let serial = first + n as u64;
+            let state = Arc::clone(&self.state);
+            let job = ChildJob::new(py, state, serial, Some(n as u32), predict)?;
+            let job = Py::new(py, job)?;
+            jobs.append(job.clone_ref(py))?;
+            lock(&self.state.current).receive(job, serial);
+        }
+        lock(&self.state.outgoing).open(first..first + jobs.len() as u64);
+        Ok(jobs)
+    }
+}
+
+impl CurrentJobs {
+    /// Adds a job that has arrived, perhaps after its cancel.
+    fn receive(&mut self, job: Py<ChildJob>, serial: u64) {
+        if self.early_cancels.contains(&serial) {
+            job.get().mark_cancelled();
+        }
+        self.early_cancels.retain(|nth| *nth > serial);
+        self.serial = serial;
+        self.jobs.push(job);
+    }
+}
+
+fn parse(frame: &[u8]) -> PyResult<SlotRequest<'_>> {
+    serde_json::from_slice(frame).map_err(|e| {
+        PyValueError::new_err(format!("the server sent a message that is not a job: {e}"))
+    })
 }
 
 /// Ends a fork of the child that has returned from user code: it must not run jobs.
@@ -277,14 +400,14 @@ pub(crate) fn single_job(py: Python<'_>) -> Option<Py<ChildJob>> {
         return None;
     }
     let state = lock(&SLOTS).first().map(Arc::clone)?;
-    state.job(py)
+    state.only_job(py)
 }
 
-/// All running jobs.
+/// All jobs whose user code may run.
 pub(crate) fn jobs(py: Python<'_>) -> Vec<Py<ChildJob>> {
     lock(&SLOTS)
         .iter()
-        .filter_map(|state| state.job(py))
+        .flat_map(|state| state.with_user_code(py))
         .collect()
 }
 
@@ -296,14 +419,13 @@ pub(crate) fn cancel(number: u32, nth: u64) {
     Python::attach(|py| {
         let job = {
             let mut current = lock(&state.current);
-            match &current.job {
-                Some(job) if nth == current.serial => Some(job.clone_ref(py)),
-                // The number of a job that has ended never comes again, so this has no effect on it.
-                _ => {
-                    current.early_cancel = Some(nth);
-                    None
-                }
+            let found = current.jobs.iter().find(|job| job.get().serial() == nth);
+            let found = found.map(|job| job.clone_ref(py));
+            // The number of a job that has ended never comes again.
+            if found.is_none() && nth > current.serial {
+                current.early_cancels.push(nth);
             }
+            found
         };
         if let Some(job) = job {
             ChildJob::cancel(&job, py);

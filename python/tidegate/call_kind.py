@@ -63,6 +63,21 @@ def layers(function: object, *, wrapped: bool) -> "Iterator[Any]":
         function = inner
 
 
+def defaults_of(function: "Callable[..., object]") -> "dict[str, Any]":
+    """Return the default values of the function's parameters by name."""
+    for layer in layers(function, wrapped=True):
+        code = getattr(layer, "__code__", None)
+        if code is None or hasattr(layer, "__func__"):
+            continue
+        values = getattr(layer, "__defaults__", None) or ()
+        names = code.co_varnames[: code.co_argcount][code.co_argcount - len(values) :]
+        found = dict(zip(names, values, strict=True))
+        found.update(getattr(layer, "__kwdefaults__", None) or {})
+        if found or code.co_argcount + code.co_kwonlyargcount > 0:
+            return found
+    return {}
+
+
 def unwrap_defaults(function: "Callable[..., object]") -> None:
     """Replace every `Input(default=…)` in the function's defaults by its value."""
     for layer in layers(function, wrapped=True):

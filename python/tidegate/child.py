@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from tidegate._native import InitMessage
+    from tidegate.batch_plan import BatchPlan
     from tidegate.schema_fork import ModelInterface
 else:
     import _signal  # `signal` wraps it in enums, which are large
@@ -84,7 +85,7 @@ def _run_script(init: "InitMessage", schema: "ModelInterface") -> "NoReturn":
                     f"`{name}` calls `runpod.serverless.start` twice; a script can register one handler"
                 )
             served = True
-            registered = entry.RegisteredHandler(config, init.num_slots, init.max_slots)
+            registered = entry.RegisteredHandler(config, init)
             entry.run_checks()
             registered.add_to_schema(schema.document)
             loop = _create_loop_if_async([registered.entry_point]) or registered.make_loop()
@@ -175,9 +176,11 @@ def _create_loop_if_async(entry_points: "list[EntryPoint]") -> "asyncio.Abstract
     setups = [
         call_kind_of(entry_point.setup) for entry_point in entry_points if entry_point.setup is not None
     ]
-    if not any(
-        is_async(kind) for kind in [*setups, *(entry_point.call_kind for entry_point in entry_points)]
-    ):
+    calls = [entry_point.call_kind for entry_point in entry_points]
+    batches = [
+        call_kind_of(entry_point.batch) for entry_point in entry_points if entry_point.batch is not None
+    ]
+    if not any(is_async(kind) for kind in (*setups, *calls, *batches)):
         return None
     import asyncio
 
@@ -213,9 +216,18 @@ def _make_plans(init: "InitMessage", schema: "ModelInterface", entry_points: "li
         )
 
     first = plan(entry_points[0], is_training=init.train_mode)
+    batch = None if init.train_mode else _make_batch_plan(init, first, entry_points[0])
     if len(entry_points) == 1:
-        return Plans(first, first)
-    return Plans(first, plan(entry_points[1], is_training=True))
+        return Plans(first, first, batch)
+    return Plans(first, plan(entry_points[1], is_training=True), batch)
+
+
+def _make_batch_plan(init: "InitMessage", plan: Plan, entry_point: EntryPoint) -> "BatchPlan | None":
+    if entry_point.batch is None and init.batch_size is None and init.batch_wait_micros is None:
+        return None
+    from tidegate.batch_predictor import plan_batches
+
+    return plan_batches(init, plan, entry_point)
 
 
 def _serve(
@@ -227,7 +239,10 @@ def _serve(
     loop: "asyncio.AbstractEventLoop | None",
 ) -> None:
     # The loop that runs the jobs; without one they run on the main thread.
-    job_loop = loop if plans.prediction.is_async else None
+    runner = plans.batch or plans.prediction
+    job_loop = loop if runner.is_async else None
+    if plans.batch is not None:
+        n_slots = 1  # one batch runs at a time
     if primary.healthcheck is not None:
         from tidegate import health
 
@@ -242,6 +257,7 @@ def _serve(
         has_healthcheck=primary.healthcheck is not None,
         python=".".join(map(str, sys.version_info[:3])),
         sdk=sdk.version(),
+        batch=None if plans.batch is None else plans.batch.limits,
     )
     if job_loop is not None:
         from tidegate import serve_async

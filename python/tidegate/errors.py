@@ -28,6 +28,10 @@ class HandlerError(TidegateError):
     """An error that a handler returned, or the text for its exception. The client gets the text unchanged."""
 
 
+class BatchResultError(TidegateError):
+    """A function for batches returned something else than one result per item."""
+
+
 class CancelationException(BaseException):  # the name is part of Cog's interface
     """Raised inside a running job when it is canceled.
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class EntryPoint:
     """A loaded function of the model, with its setup and health check. Does not change after loading."""
 
-    __slots__ = ("call", "call_kind", "healthcheck", "instance", "setup", "setup_takes_weights")
+    __slots__ = ("batch", "call", "call_kind", "healthcheck", "instance", "setup", "setup_takes_weights")
 
     def __init__(self, instance: "object | None", call: "Callable[..., Any]") -> None:
         """`instance` is the predictor object if the model is a class."""
@@ -30,6 +30,7 @@ class EntryPoint:
         self.setup = _user_method(instance, "setup")
         self.setup_takes_weights = self.setup is not None and accepts(self.setup, "weights")
         self.healthcheck = _user_method(instance, "healthcheck")
+        self.batch = _user_method(instance, "predict_batch")
 
 
 def load(ref: str, *, role: str = "predict", shared_with: "EntryPoint | None" = None) -> EntryPoint:
@@ -41,7 +42,10 @@ def load(ref: str, *, role: str = "predict", shared_with: "EntryPoint | None" = 
         if not callable(found):
             raise LoadError(f"`{ref}` is neither a class nor a function, but {type(found).__name__}")
         unwrap_defaults(found)
-        return EntryPoint(None, found)
+        entry_point = EntryPoint(None, found)
+        beside = getattr(module, "predict_batch", None)
+        entry_point.batch = beside if role == "predict" and callable(beside) else None
+        return entry_point
     method = "train" if role == "train" else _method_name(found, name or found.__name__)
     if not callable(getattr(found, method, None)):
         raise LoadError(f"{method} method not found: {name}")

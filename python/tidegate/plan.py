@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidegate._native import Job
+    from tidegate.batch_plan import BatchPlan
     from tidegate.loader import EntryPoint
 
 
@@ -38,12 +39,13 @@ class Plan:
 class Plans:
     """The plans of a model: one for predictions, one for trainings (often the same)."""
 
-    __slots__ = ("prediction", "training")
+    __slots__ = ("batch", "prediction", "training")
 
-    def __init__(self, prediction: Plan, training: Plan) -> None:
-        """Store both plans; a model without `train` has the same plan twice."""
+    def __init__(self, prediction: Plan, training: Plan, batch: "BatchPlan | None" = None) -> None:
+        """Store the plans; a model without `train` has the same plan twice, and most have no `batch`."""
         self.prediction = prediction
         self.training = training
+        self.batch = batch
 
     def for_job(self, job: "Job") -> Plan:
         """Return the plan for this job."""

@@ -52,19 +52,23 @@ class _Server:
     def on_readable(self, slot: "Slot") -> None:
         """Receive a job from the slot, or detect that the server has closed the slot."""
         try:
-            job = slot.poll()
+            work = slot.poll() if self._plans.batch is None else slot.poll_batch()
         except Exception as error:
             self._fail(error)
             return
-        if job is not None:
+        if work is not None:
             if not self._running:
                 self._streams.restore()
-            task = self._start(self._run(job))
+            if isinstance(work, list):
+                jobs, coroutine = work, self._run_batch(work, slot)
+            else:
+                jobs, coroutine = [work], self._run(work)
+            task = self._start(coroutine)
             if task.done():
-                self._on_task_done(task, job)
+                self._on_task_done(task, jobs)
             else:
                 self._running.add(task)
-                task.add_done_callback(lambda task: self._on_task_done(task, job))
+                task.add_done_callback(lambda task: self._on_task_done(task, jobs))
         elif slot.closed:
             self._loop.remove_reader(slot.fileno())
             self._open_slots -= 1
@@ -77,9 +81,18 @@ class _Server:
         else:
             await run_async.run_in_thread(job, plan, self._loop)
 
-    def _on_task_done(self, task: "asyncio.Task[None]", job: "Job") -> None:
+    async def _run_batch(self, jobs: "list[Job]", slot: "Slot") -> None:
+        from tidegate import run_batch_async
+
+        batch = self._plans.batch
+        if batch is not None:
+            await run_batch_async.run(jobs, batch, slot, self._schedule)
+
+    def _on_task_done(self, task: "asyncio.Task[None]", jobs: "list[Job]") -> None:
         self._running.discard(task)
-        if not job.ended:
+        for job in jobs:
+            if job.ended:
+                continue
             # User code canceled the task before its first step: the job would never end by itself.
             if job.cancel_requested:
                 job.cancelled()

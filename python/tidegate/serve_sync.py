@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tidegate._native import Job, Slot
+    from tidegate.batch_plan import BatchPlan
     from tidegate.plan import Plan, Plans
 
 
@@ -23,6 +24,9 @@ def serve(slot: "Slot", plans: "Plans", loop: "asyncio.AbstractEventLoop | None"
     fallback = _FallbackLoop(loop)
     run_awaitable = fallback.finish
     streams = StandardStreams()
+    if plans.batch is not None:
+        _serve_batches(slot, plans, plans.batch, fallback)
+        return
     if plans.prediction is plans.training and not plans.prediction.is_async:
         plan = plans.prediction
         while (job := slot.recv()) is not None:
@@ -36,6 +40,20 @@ def serve(slot: "Slot", plans: "Plans", loop: "asyncio.AbstractEventLoop | None"
             fallback.run(job, plan)
         else:
             run(job, plan, run_awaitable)
+
+
+def _serve_batches(slot: "Slot", plans: "Plans", batch: "BatchPlan", fallback: "_FallbackLoop") -> None:
+    from tidegate import run_batch
+
+    streams = StandardStreams()
+    while (work := slot.recv_batch()) is not None:
+        streams.restore()
+        if isinstance(work, list):
+            run_batch.run(work, batch, slot)
+        elif (plan := plans.for_job(work)).is_async:
+            fallback.run(work, plan)
+        else:
+            run(work, plan, fallback.finish)
 
 
 class _FallbackLoop:

@@ -81,6 +81,17 @@ impl Histogram {
     }
 }
 
+impl HistogramSnapshot {
+    /// Adds the values of a histogram with the same bounds.
+    pub fn add(&mut self, other: &Self) {
+        self.sum += other.sum;
+        self.count += other.count;
+        for ((_, count), (_, more)) in self.buckets.iter_mut().zip(&other.buckets) {
+            *count += more;
+        }
+    }
+}
+
 /// The label of a metric: one of a closed set of values.
 pub trait MetricLabel: Copy + 'static {
     /// All values.

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::counters::HistogramSnapshot;
 use crate::label;
 
 /// The slots and processes of one model at one time.
@@ -16,6 +17,8 @@ pub struct PoolStatus {
     pub children: Vec<ProcessStatus>,
     /// How many times a process died of each cause.
     pub deaths: Vec<(DeathCause, u64)>,
+    /// The sizes of the batches so far; `None` if the model does not batch.
+    pub batches: Option<HistogramSnapshot>,
 }
 
 impl PoolStatus {
@@ -40,6 +43,12 @@ impl PoolStatus {
             match self.deaths.iter_mut().find(|(known, _)| *known == cause) {
                 Some((_, sum)) => *sum += n,
                 None => self.deaths.push((cause, n)),
+            }
+        }
+        if let Some(sizes) = other.batches {
+            match &mut self.batches {
+                Some(sum) => sum.add(&sizes),
+                None => self.batches = Some(sizes),
             }
         }
     }
@@ -126,12 +135,14 @@ mod tests {
             free: 1,
             children: vec![child(0), child(1)],
             deaths: vec![(DeathCause::Exit, 1)],
+            batches: None,
         };
         let other = PoolStatus {
             slots: 1,
             free: 1,
             children: vec![child(0)],
             deaths: vec![(DeathCause::Signal, 4), (DeathCause::Exit, 2)],
+            batches: None,
         };
         one.merge(other);
         assert_eq!((one.slots, one.free), (3, 2));

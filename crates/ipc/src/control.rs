@@ -61,6 +61,18 @@ pub struct ChildInit {
     /// Limits that the child applies to itself before it loads the model.
     #[serde(default)]
     pub limits: ResourceLimits,
+    /// The operator's settings for batches.
+    #[serde(default)]
+    pub batch: BatchSettings,
+}
+
+/// Settings of batches that take precedence over those in the model's code.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchSettings {
+    /// The maximum number of items in one call of the model.
+    pub max_size: Option<u32>,
+    /// How long an item may wait for others, in microseconds.
+    pub max_wait_micros: Option<u64>,
 }
 
 /// Resource limits of each process of a child.
@@ -175,6 +187,21 @@ pub struct Ready {
     pub python: String,
     /// The version of the `cog` package in use, if it is installed.
     pub sdk: Option<String>,
+    /// How the child wants its batches; absent for a model that does not batch.
+    #[serde(default)]
+    pub batch: Option<BatchLimits>,
+}
+
+/// How the server forms batches for a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchLimits {
+    /// The maximum number of items in one call of the model.
+    pub max_size: u32,
+    /// The maximum number of items in one message. More than `max_size` if the child sorts them into
+    /// several calls.
+    pub max_message: u32,
+    /// How long an item may wait for others, in microseconds.
+    pub max_wait_micros: u64,
 }
 
 /// Why a child cannot continue.

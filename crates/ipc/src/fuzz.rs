@@ -3,7 +3,7 @@
 use tidegate_fuzzing::{parts, pieces};
 
 use crate::frame::{self, HEADER, MAX, Oversized};
-use crate::slot::{PredictRequest, append_predict};
+use crate::slot::{PredictRequest, append_batch, append_item, append_predict};
 use crate::{control, slot};
 
 /// A stream has the same frames however it is split, and bytes that are not a frame are refused at the
@@ -89,11 +89,24 @@ fn append_input(mut predict: PredictRequest<'_>) {
     let before = format!("{predict:?}");
     let input = predict.input.take().map_or("", |input| input.get());
     let mut buffer = Vec::new();
-    append_predict(&mut buffer, predict, input.as_bytes());
+    append_predict(&mut buffer, &predict, input.as_bytes());
     assert_eq!(frame::complete(&buffer), Ok(Some(buffer.len() - HEADER)));
-    let slot::SlotRequest::Predict(again) =
-        serde_json::from_slice(&buffer[HEADER..]).expect("a job parses");
-    assert_eq!(format!("{again:?}"), before);
+    let again = serde_json::from_slice(&buffer[HEADER..]).expect("a job parses");
+    assert!(matches!(again, slot::SlotRequest::Predict(again) if format!("{again:?}") == before));
+    append_twice(&predict, input.as_bytes(), &before);
+}
+
+/// The server joins inputs to a batch without parsing them.
+fn append_twice(predict: &PredictRequest<'_>, input: &[u8], expected: &str) {
+    let (mut item, mut buffer) = (Vec::new(), Vec::new());
+    append_item(&mut item, predict, input);
+    append_batch(&mut buffer, [&*item, &*item].into_iter());
+    let again = serde_json::from_slice(&buffer[HEADER..]).expect("a batch parses");
+    let slot::SlotRequest::Batch(batch) = again else {
+        panic!("not a batch: {again:?}");
+    };
+    let items: Vec<_> = batch.items.iter().map(|item| format!("{item:?}")).collect();
+    assert_eq!(items, [expected, expected]);
 }
 
 #[cfg(test)]

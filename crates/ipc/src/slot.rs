@@ -19,6 +19,17 @@ pub enum SlotRequest<'a> {
     /// Run one job.
     #[serde(borrow)]
     Predict(PredictRequest<'a>),
+    /// Run several predictions as one batch. Only for a model that batches.
+    #[serde(borrow)]
+    Batch(BatchRequest<'a>),
+}
+
+/// Predictions that reach the child together. Each counts as one job of the slot, in this order.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct BatchRequest<'a> {
+    /// The predictions.
+    #[serde(borrow)]
+    pub items: Vec<PredictRequest<'a>>,
 }
 
 /// A job for a child.
@@ -46,15 +57,44 @@ pub struct PredictRequest<'a> {
 
 /// Appends `predict` as one frame that contains `input`. The caller guarantees that the bytes are one
 /// JSON object; parsing a large input a second time would cost milliseconds.
-pub fn append_predict(buffer: &mut Vec<u8>, predict: PredictRequest<'_>, input: &[u8]) {
-    debug_assert!(predict.input.is_none(), "the input is passed once");
+pub fn append_predict(buffer: &mut Vec<u8>, predict: &PredictRequest<'_>, input: &[u8]) {
     frame::append(buffer, |out| {
-        serde_json::to_writer(&mut *out, &SlotRequest::Predict(predict))
-            .expect("writing to a Vec does not fail");
-        out.truncate(out.len() - 2);
-        out.extend_from_slice(b",\"input\":");
-        out.extend_from_slice(input);
-        out.extend_from_slice(b"}}");
+        out.extend_from_slice(b"{\"predict\":");
+        append_item(out, predict, input);
+        out.push(b'}');
+    });
+}
+
+/// Appends one frame with a job that was written by [`append_item`].
+pub fn append_single(buffer: &mut Vec<u8>, item: &[u8]) {
+    frame::append(buffer, |out| {
+        out.extend_from_slice(b"{\"predict\":");
+        out.extend_from_slice(item);
+        out.push(b'}');
+    });
+}
+
+/// Appends `predict` with `input` as JSON without a frame: an item of [`append_batch`].
+pub fn append_item(out: &mut Vec<u8>, predict: &PredictRequest<'_>, input: &[u8]) {
+    debug_assert!(predict.input.is_none(), "the input is passed once");
+    serde_json::to_writer(&mut *out, predict).expect("writing to a Vec does not fail");
+    out.pop();
+    out.extend_from_slice(b",\"input\":");
+    out.extend_from_slice(input);
+    out.push(b'}');
+}
+
+/// Appends one frame with a batch; each item was written by [`append_item`].
+pub fn append_batch<'a>(buffer: &mut Vec<u8>, items: impl Iterator<Item = &'a [u8]>) {
+    frame::append(buffer, |out| {
+        out.extend_from_slice(b"{\"batch\":{\"items\":[");
+        for (n, item) in items.enumerate() {
+            if n > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(item);
+        }
+        out.extend_from_slice(b"]}}");
     });
 }
 
@@ -101,6 +141,19 @@ pub enum SlotResponse<'a> {
     },
     /// The child asks to be replaced after its running jobs. Sent before the last message of a job.
     Retire,
+    /// A message about one item of the batch that the slot runs.
+    Item {
+        /// The position of the item in the batch.
+        n: u32,
+        /// The message, as for a job of its own.
+        #[serde(borrow)]
+        message: Box<SlotResponse<'a>>,
+    },
+    /// The child calls the model with this number of items of the batch.
+    BatchCall {
+        /// The number of items.
+        size: u32,
+    },
     /// The job succeeded; the slot is free.
     Done {
         /// The job.

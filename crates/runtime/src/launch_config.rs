@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate_ipc::control::{ModelMode, ResourceLimits};
+use tidegate_ipc::control::{BatchSettings, ModelMode, ResourceLimits};
 
 /// A model and how to run it.
 #[derive(Debug, Clone)]
@@ -46,6 +46,8 @@ pub struct LaunchConfig {
     pub run_as: Option<RunAs>,
     /// Resource limits of each process of a child.
     pub limits: ResourceLimits,
+    /// Settings of batches that take precedence over those in the model's code.
+    pub batch: BatchSettings,
 }
 
 /// Another user for the children. Only root can start processes as another user.

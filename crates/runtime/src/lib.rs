@@ -6,6 +6,7 @@
 //! model when a job needs it and unloads it when it is idle. This crate knows nothing of HTTP, of
 //! stored jobs or of webhooks.
 
+mod batch;
 mod child;
 mod child_stats;
 mod launch_config;
@@ -32,4 +33,4 @@ pub use schema::{SchemaReadError, read_schema};
 pub use scratch::Scratch;
 pub use tool_process::ToolProcess;
 
-pub use tidegate_ipc::control::ResourceLimits;
+pub use tidegate_ipc::control::{BatchSettings, ResourceLimits};

@@ -12,6 +12,7 @@ use tidegate_core::pool_status::{DeathCause, PoolStatus};
 use tidegate_ipc::control::Ready;
 use tokio::sync::Notify;
 
+use crate::batch;
 use crate::child::process::ChildProcess;
 use crate::child_stats::{ChildStats, memory_of};
 use crate::slots::PoolCount;
@@ -160,7 +161,7 @@ impl ModelState {
                 });
             }
             inner.children[number] = ChildState::Ready(child);
-            inner.stats[number].ready(ready.slots.len());
+            inner.stats[number].ready(batch::capacity_of(ready));
             inner.last_death = None;
             inner.schema = Some(inner.document(&ready.schema));
             inner.description.clone_from(&inner.schema);
@@ -368,6 +369,7 @@ mod tests {
             has_healthcheck: false,
             python: String::new(),
             sdk: None,
+            batch: None,
         };
         let state = ModelState::new(1);
         let health = |idle| {

@@ -13,8 +13,10 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::batch::{BatchAdmission, Batcher};
 use crate::child::courier::Courier;
-use crate::child::queued_caller::{QueuedCaller, SlotPermit};
+use crate::child::pool_slot::{KindOfPermit, SlotPermit};
+use crate::child::queued_caller::QueuedCaller;
 use crate::launch_config::LaunchConfig;
 use crate::model_state::ModelState;
 use crate::observer::Observer;
@@ -59,6 +61,7 @@ impl Runtime {
         let children = launch.children.max(1);
         let shared = Arc::new(RuntimeShared {
             pool: Pool::new(launch.queue_limit),
+            batcher: Arc::new(Batcher::new()),
             state: ModelState::new(children),
             scratch,
             reaper: Reaper::global(),
@@ -107,19 +110,26 @@ impl Runtime {
 
     fn admission(&self, permit: SlotPermit) -> Box<dyn Admission> {
         let shared = &self.shared;
-        Box::new(Courier {
-            permit,
-            cancel_grace: shared.launch.cancel_grace,
-            tasks: shared.tasks.clone(),
-            scratch: shared.scratch.clone(),
-        })
+        match KindOfPermit::from(permit) {
+            KindOfPermit::Socket(permit) => Box::new(Courier {
+                permit,
+                cancel_grace: shared.launch.cancel_grace,
+                tasks: shared.tasks.clone(),
+                scratch: shared.scratch.clone(),
+            }),
+            KindOfPermit::BatchPlace(permit) => Box::new(BatchAdmission {
+                permit,
+                batcher: Arc::clone(&shared.batcher),
+                scratch: shared.scratch.clone(),
+            }),
+        }
     }
 
     /// Takes a permit for a slot of a living child, if one is free.
     fn try_acquire(&self) -> Option<SlotPermit> {
         loop {
             let mut permit = self.shared.pool.try_acquire()?;
-            if !permit.slot().child.is_dead() {
+            if !permit.slot().child().is_dead() {
                 return Some(permit);
             }
             permit.poison();
@@ -279,10 +289,11 @@ impl Executor for Runtime {
         let mut idle = Vec::new();
         self.shared
             .pool
-            .for_each_idle(|socket| idle.push(socket.child.pid()));
+            .for_each_idle(|slot| idle.push(slot.child().pid()));
         PoolStatus {
             slots: count.total,
             free: count.idle,
+            batches: self.shared.batcher.sizes(),
             ..self.shared.state.pool_status(&idle)
         }
     }

@@ -17,9 +17,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::batch::{self, Batcher};
 use crate::child::boot::{BootContext, BootError, ReadyChild, log_message};
+use crate::child::pool_slot::PoolSlot;
 use crate::child::queued_caller::QueuedCaller;
-use crate::child::slot_socket::SlotSocket;
 use crate::launch_config::{LaunchConfig, Respawn};
 use crate::model_state::{ModelState, Recovery};
 use crate::observer::{Observer, Phase};
@@ -49,13 +50,23 @@ pub(crate) const EXIT_GRACE: Duration = Duration::from_millis(200);
 pub(crate) struct RuntimeShared {
     pub(crate) launch: LaunchConfig,
     pub(crate) scratch: Scratch,
-    pub(crate) pool: Pool<SlotSocket, QueuedCaller>,
+    pub(crate) pool: Pool<PoolSlot, QueuedCaller>,
+    /// Forms the batches of a model that batches.
+    pub(crate) batcher: Arc<Batcher>,
     pub(crate) state: ModelState,
     pub(crate) reaper: Arc<Reaper>,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) tasks: TaskTracker,
     /// Cancelled when the model stops: no child is started, and running children exit.
     pub(crate) stop: CancellationToken,
+}
+
+impl RuntimeShared {
+    /// Rejects all callers and items that wait for a child: there may never be one.
+    fn reject_waiting(&self) {
+        self.pool.reject_waiters();
+        self.batcher.reject_waiting();
+    }
 }
 
 /// Keeps child number `child_number` alive until the model stops.
@@ -87,7 +98,7 @@ pub(crate) async fn supervise(shared: Arc<RuntimeShared>, child_number: usize) {
                     child_number,
                     Phase::Ready {
                         after: started.elapsed(),
-                        slots: ready_child.ready.slots.len(),
+                        slots: batch::capacity_of(&ready_child.ready),
                     },
                 );
                 let ready_at = Instant::now();
@@ -113,7 +124,7 @@ pub(crate) async fn supervise(shared: Arc<RuntimeShared>, child_number: usize) {
                 let reason = chain(&error).to_string();
                 shared.state.died(DeathCause::Setup);
                 shared.state.setup_failed(child_number, &reason);
-                shared.pool.reject_waiters();
+                shared.reject_waiting();
                 shared
                     .observer
                     .phase(child_number, Phase::Failed { reason: &reason });
@@ -203,7 +214,7 @@ fn mark_defunct(shared: &RuntimeShared, child_number: usize, reason: &str) {
         .phase(child_number, Phase::Defunct { reason });
     if recovery == Recovery::Impossible {
         // There may never be a slot for the waiting callers.
-        shared.pool.reject_waiters();
+        shared.reject_waiting();
     }
 }
 
@@ -247,12 +258,24 @@ async fn boot(shared: &RuntimeShared, child_number: usize) -> Result<ReadyChild,
 }
 
 /// Makes the slots of a ready child available to callers.
-fn open_slots(shared: &RuntimeShared, child_number: usize, child: &mut ReadyChild) {
+fn open_slots(shared: &Arc<RuntimeShared>, child_number: usize, child: &mut ReadyChild) {
     shared
         .state
         .ready(child_number, Arc::clone(&child.child), &child.ready);
     for socket in child.sockets.drain(..) {
-        shared.pool.add(socket);
+        match child.ready.batch {
+            None => shared.pool.add(PoolSlot::Socket(socket)),
+            Some(limits) => {
+                let run = batch::run_batches(Arc::clone(shared), socket, limits);
+                shared.tasks.spawn(run);
+            }
+        }
+    }
+    if child.ready.batch.is_some() {
+        for _ in 0..batch::capacity_of(&child.ready) {
+            let place = PoolSlot::BatchPlace(Arc::clone(&child.child));
+            shared.pool.add(place);
+        }
     }
     shared.state.open();
 }
@@ -280,7 +303,7 @@ async fn watch(shared: &RuntimeShared, child_number: usize, ready_child: ReadyCh
                 retired = true;
                 reason = Some("the model requested a new process".to_owned());
                 // Slots in use are closed when their jobs end; then the child exits by itself.
-                shared.pool.retire(|socket| Arc::ptr_eq(&socket.child, &child));
+                shared.pool.retire(|slot| Arc::ptr_eq(slot.child(), &child));
                 continue;
             }
             () = tokio::time::sleep_until(exit_by.unwrap_or_else(Instant::now)), if exit_by.is_some() => {
@@ -326,7 +349,7 @@ async fn watch(shared: &RuntimeShared, child_number: usize, ready_child: ReadyCh
         }
     }
     child.mark_dead();
-    shared.pool.retire(|socket| socket.child.is_dead());
+    shared.pool.retire(|slot| slot.child().is_dead());
     let reason = reason.unwrap_or_default();
     // Before anything else: until the state changes, callers get the answer that all slots are in
     // use.

@@ -1,6 +1,7 @@
 //! The command line: the commands and the global options.
 
 mod api;
+mod batch;
 mod dead_letters;
 mod director;
 mod inspect;

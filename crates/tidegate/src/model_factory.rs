@@ -15,7 +15,9 @@ use tidegate_http::replicate::{PredictionRenderer, RenderAborted};
 use tidegate_ipc::{SPILL_ABOVE, control};
 use tidegate_net::{AllowedNetworks, Client, Config as NetConfig, Url, parse_url};
 use tidegate_runtime::Respawn;
-use tidegate_runtime::{LaunchConfig, Observer, ResourceLimits, RunAs, Runtime, Scratch};
+use tidegate_runtime::{
+    BatchSettings, LaunchConfig, Observer, ResourceLimits, RunAs, Runtime, Scratch,
+};
 use tidegate_service::{
     Config, Deps, FileStore, Files, JobIo, JobService, JobSettings, NoExecutor, OnLost,
     WebhookSecrets, free_space,
@@ -67,6 +69,7 @@ pub(crate) struct ModelConfig {
     pub(crate) on_lost: OnLost,
     pub(crate) run_as: Option<RunAs>,
     pub(crate) limits: ResourceLimits,
+    pub(crate) batch: BatchSettings,
     pub(crate) outbound: OutboundConfig,
     pub(crate) environments: EnvironmentStore,
     /// Whether the packages of a new version are installed, and where that is shown.
@@ -351,6 +354,7 @@ impl ModelFactory {
                 .collect(),
             run_as: config.run_as.clone(),
             limits: config.limits,
+            batch: config.batch,
         }
     }
 }

@@ -53,18 +53,17 @@ def converter(*, refresh: bool) -> "Callable[[Job], dict[str, object]]":
     return convert
 
 
-def wrap(handler: "Handler", version: str, debugger: Debugger) -> "Callable[..., Any]":
+def wrap(handler: "Handler", rules: "ResultRules") -> "Callable[..., Any]":
     """Return a function of the handler's call kind that applies Runpod's rules to results and errors."""
     kind = effective_call_kind(handler)
     if kind == GENERATOR:
         return _generator(handler)
     if kind == ASYNC_GENERATOR:
         return _async_generator(handler)
-    rules = _ResultRules(version, debugger)
     return _coroutine(handler, rules) if kind == ASYNC else _function(handler, rules)
 
 
-def effective_call_kind(handler: "Handler") -> str:
+def effective_call_kind(handler: "Callable[..., Any]") -> str:
     """Return the call kind; for a plain decorator around a coroutine function it is `ASYNC`."""
     kind = call_kind_of(handler)
     if kind != SYNC:
@@ -93,6 +92,22 @@ def _send_metric(native: "Job", name: str, value: object) -> None:
         native.metric(name, value, "replace")
     except Exception as error:  # Runpod's own never raises: an update must not fail the job
         _native.log("warn", f"job {native.id}", f"failed to send `{name}`: {message(error)}")
+
+
+class RunningJobs:
+    """Registers the jobs of a batch by their ids, for `send_progress`."""
+
+    def __init__(self, natives: "list[Job]") -> None:
+        self._natives = natives
+
+    def __enter__(self) -> None:
+        with _lock:
+            _running.update({native.id: native for native in self._natives})
+
+    def __exit__(self, *_details: object) -> None:
+        with _lock:
+            for native in self._natives:
+                _running.pop(native.id, None)
 
 
 class _RunningJob:
@@ -129,7 +144,7 @@ class _RunningJob:
                 set_batch_id(batch)
 
 
-class _ResultRules:
+class ResultRules:
     """Converts the result or the exception of a handler that returns its output."""
 
     def __init__(self, version: str, debugger: Debugger) -> None:
@@ -145,7 +160,7 @@ class _ResultRules:
         return _handler_error(native, error, self._version)
 
 
-def _function(handler: "Handler", rules: _ResultRules) -> "Callable[..., object]":
+def _function(handler: "Handler", rules: ResultRules) -> "Callable[..., object]":
     def call(job: "dict[str, Any]", native: "Job") -> object:
         with _RunningJob(job, native) as running:
             try:
@@ -163,7 +178,7 @@ def _function(handler: "Handler", rules: _ResultRules) -> "Callable[..., object]
     return call
 
 
-def _coroutine(handler: "Handler", rules: _ResultRules) -> "Callable[..., Coroutine[Any, Any, object]]":
+def _coroutine(handler: "Handler", rules: ResultRules) -> "Callable[..., Coroutine[Any, Any, object]]":
     async def call(job: "dict[str, Any]", native: "Job") -> object:
         async def run() -> object:
             value = handler(job)
@@ -175,7 +190,7 @@ def _coroutine(handler: "Handler", rules: _ResultRules) -> "Callable[..., Corout
 
 
 async def _awaited(
-    value: "Awaitable[object]", job: "dict[str, Any]", native: "Job", rules: _ResultRules
+    value: "Awaitable[object]", job: "dict[str, Any]", native: "Job", rules: ResultRules
 ) -> object:
     with _RunningJob(job, native):
         try:

@@ -8,8 +8,8 @@ import time
 from tidegate.call_kind import is_async
 from tidegate.error_text import describe, traceback_text
 from tidegate.errors import LoadError
-from tidegate.handler import concurrency
-from tidegate.handler.calls import converter, send_progress, set_event_loop, wrap
+from tidegate.handler import batches, concurrency
+from tidegate.handler.calls import ResultRules, converter, send_progress, set_event_loop, wrap
 from tidegate.handler.debugger import Debugger
 from tidegate.handler.import_hook import patch_on_import
 from tidegate.loader import EntryPoint
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
     from typing import Any
+
+    from tidegate._native import InitMessage
 
     Config = dict[str, Any]
     Serve = Callable[[Config], None]
@@ -59,23 +61,38 @@ class RegisteredHandler:
 
     __slots__ = ("_config", "entry_point", "plans", "slots")
 
-    def __init__(self, config: "Config", slots: "int | None", max_slots: "int | None") -> None:
-        """Register the handler. Without `slots` the script decides, and may change it up to `max_slots`."""
+    def __init__(self, config: "Config", init: "InitMessage") -> None:
+        """Register the handler.
+
+        Without `num_slots` the script decides about its concurrency, and may change it up to `max_slots`.
+        """
+        slots, max_slots = init.num_slots, init.max_slots
         handler = config.get("handler")
         if not callable(handler):
             raise LoadError(
                 f"the handler of `runpod.serverless.start` is {describe_value(handler)}, not a function"
             )
         self._config = config
-        self.entry_point = EntryPoint(None, wrap(handler, _version(), _debugger(config)))
+        rules = ResultRules(_version(), _debugger(config))
+        batched = batches.is_batched(handler)
+        if not batched and (init.batch_size is not None or init.batch_wait_micros is not None):
+            raise LoadError(
+                "--batch-size and --batch-wait need a handler that takes a list of jobs and is marked with "
+                "`@tidegate.batched`; mark it or remove the options"
+            )
+        call = batches.wrap_batch(handler) if batched else wrap(handler, rules)
+        self.entry_point = EntryPoint(None, call)
         convert = converter(refresh=bool(config.get("refresh_worker")))
         plan = Plan(self.entry_point, convert, is_training=False, yields=False, opens_files=False)
         plan.error_prefix = ""
         drop_cog_prefix()
         use_runpod_types()
-        self.plans = Plans(plan, plan)
+        batch = batches.plan_batches(init, handler, call, plan, rules) if batched else None
+        self.plans = Plans(plan, plan, batch)
         modifier, kind = config.get("concurrency_modifier"), self.entry_point.call_kind
-        if max_slots is not None and slots is None and modifier is not None and is_async(kind):
+        if batch is not None:
+            self.slots = 1
+        elif max_slots is not None and slots is None and modifier is not None and is_async(kind):
             self.slots = max_slots
             concurrency.start(modifier)
         else:

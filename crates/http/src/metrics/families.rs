@@ -353,6 +353,19 @@ const FAMILIES: &[MetricFamily] = &[
             snapshot.models.iter().flat_map(deaths).collect()
         },
     ),
+    histogram(
+        "tidegate_batch_size",
+        "Number of predictions in one call of a model that batches",
+        |snapshot| {
+            let models = snapshot.models.iter();
+            models
+                .filter_map(|model| {
+                    let sizes = model.pool.batches.clone()?;
+                    Some((model.labels(&[]), MetricValue::Histogram(sizes)))
+                })
+                .collect()
+        },
+    ),
     counter(
         "tidegate_webhook_attempts_total",
         "Attempts to send a webhook, by result",

@@ -53,6 +53,10 @@ fn control_requests() {
             processes: None,
             output_file: Some(1 << 28),
         },
+        batch: control::BatchSettings {
+            max_size: Some(16),
+            max_wait_micros: None,
+        },
     };
     let all = [
         R::Init(init),
@@ -76,6 +80,11 @@ fn control_responses() {
         has_healthcheck: false,
         python: "3.12.1".into(),
         sdk: Some("0.23.1".into()),
+        batch: Some(control::BatchLimits {
+            max_size: 16,
+            max_message: 32,
+            max_wait_micros: 5000,
+        }),
     };
     let fatal = Fatal {
         stage: FatalStage::Setup,
@@ -124,20 +133,21 @@ fn control_responses() {
 #[test]
 fn slot_requests() {
     let input = raw(r#"{"text":"hi"}"#);
-    let predict = |input, input_file| {
-        slot::SlotRequest::Predict(PredictRequest {
-            id: "a".into(),
-            kind: WireJobKind::Prediction,
-            input,
-            input_file,
-            output_dir: "/tmp/t/1".into(),
-            files: BTreeMap::from([("/image".into(), "/tmp/t/1/cat.png".into())]),
-            context: BTreeMap::from([("user".into(), "u1".into())]),
-        })
+    let predict = |input, input_file| PredictRequest {
+        id: "a".into(),
+        kind: WireJobKind::Prediction,
+        input,
+        input_file,
+        output_dir: "/tmp/t/1".into(),
+        files: BTreeMap::from([("/image".into(), "/tmp/t/1/cat.png".into())]),
+        context: BTreeMap::from([("user".into(), "u1".into())]),
     };
     let all = [
-        predict(Some(&*input), None),
-        predict(None, Some("/tmp/t/spill".into())),
+        slot::SlotRequest::Predict(predict(Some(&*input), None)),
+        slot::SlotRequest::Predict(predict(None, Some("/tmp/t/spill".into()))),
+        slot::SlotRequest::Batch(slot::BatchRequest {
+            items: vec![predict(Some(&*input), None)],
+        }),
     ];
     insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(
         &serde_json::from_slice::<slot::SlotRequest<'_>>(json).unwrap()
@@ -190,6 +200,11 @@ fn slot_responses() {
         },
         R::Retire,
         R::Cancelled { id: "a".into() },
+        R::BatchCall { size: 2 },
+        R::Item {
+            n: 1,
+            message: Box::new(R::Output { output: &value }),
+        },
     ];
     insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(
         &serde_json::from_slice::<slot::SlotResponse<'_>>(json).unwrap()
@@ -210,10 +225,13 @@ fn a_predict_frame_carries_the_callers_bytes_unchanged() {
         files: BTreeMap::new(),
         context: BTreeMap::new(),
     };
-    slot::append_predict(&mut buffer, predict, caller);
+    slot::append_predict(&mut buffer, &predict, caller);
     let length = frame::complete(&buffer).unwrap().expect("one whole frame");
     let slot::SlotRequest::Predict(read) =
-        serde_json::from_slice(&buffer[frame::HEADER..frame::HEADER + length]).unwrap();
+        serde_json::from_slice(&buffer[frame::HEADER..frame::HEADER + length]).unwrap()
+    else {
+        panic!("another message")
+    };
     assert_eq!(read.input.unwrap().get().as_bytes(), caller);
     assert_eq!(read.kind, WireJobKind::Training);
 }

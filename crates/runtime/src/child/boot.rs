@@ -157,6 +157,7 @@ impl BootContext<'_> {
             socket: socket.to_string_lossy().into_owned(),
             requirements: launch.requirements.clone(),
             limits: launch.limits,
+            batch: launch.batch,
         }
     }
 

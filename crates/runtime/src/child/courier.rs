@@ -3,7 +3,6 @@
 //! The job's own task polls the courier: no other task is between the socket and the caller. The
 //! courier owns the permit, so the slot is free when the courier is dropped.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,27 +10,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::port::{Admission, Running};
-use tidegate_core::{
-    Event, JobKind, Metric, MetricMode, Outcome, OutputFile, OutputFileKind, OutputValue, Work,
-};
-use tidegate_ipc::slot::{self, FileOutputKind, PredictRequest, SlotResponse, WireJobKind};
-use tidegate_ipc::{SPILL_ABOVE, frame};
-use tokio::io::AsyncWriteExt;
+use tidegate_core::{Event, Outcome, Work};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::boot::log_source;
-use super::queued_caller::SlotPermit;
+use super::job_request::JobFiles;
+use super::message_parser::{MalformedMessage, MessageParser, Parsed};
+use super::pool_slot::SocketPermit;
 use super::slot_socket::SlotSocketError;
 use crate::scratch::Scratch;
 use crate::supervisor::EXIT_GRACE;
 
-/// The maximum nesting of a metric's name.
-const MAX_METRIC_DEPTH: usize = 8;
-
 /// A permit for a slot, ready to start a job.
 pub(crate) struct Courier {
-    pub(crate) permit: SlotPermit,
+    pub(crate) permit: SocketPermit,
     pub(crate) cancel_grace: Duration,
     pub(crate) tasks: TaskTracker,
     pub(crate) scratch: Scratch,
@@ -41,16 +33,15 @@ pub(crate) struct Courier {
 impl Admission for Courier {
     async fn start(self: Box<Self>, work: Work) -> Box<dyn Running> {
         let mut permit = self.permit;
-        permit.slot().child.used.store(true, Ordering::Relaxed);
+        permit.socket().child.used.store(true, Ordering::Relaxed);
         let mut job = SlotJob {
             permit: Some(permit),
-            work_id: work.id.as_str().into(),
+            parser: MessageParser::new(work.id.as_str()),
             outgoing: Vec::new(),
             sent: 0,
             nth: 0,
-            files: Vec::new(),
+            files: JobFiles::default(),
             rejected: None,
-            spilled: None,
             ended: false,
             refreshes: false,
             cancel_grace: self.cancel_grace,
@@ -67,19 +58,16 @@ impl Admission for Courier {
 /// A job that runs on a slot.
 struct SlotJob {
     /// Present until the child of the job is lost.
-    permit: Option<SlotPermit>,
-    work_id: Box<str>,
+    permit: Option<SocketPermit>,
+    parser: MessageParser,
     /// The frame of the job, of which the first `sent` bytes were written.
     outgoing: Vec<u8>,
     sent: usize,
     /// The number of the job on its slot.
     nth: u64,
-    /// Files that belong to the next output.
-    files: Vec<OutputFile>,
+    files: JobFiles,
     /// Why the job could not be sent; the slot is still usable.
     rejected: Option<String>,
-    /// The file of a large input. The child removes it, unless it dies before.
-    spilled: Option<PathBuf>,
     /// Whether the last event was returned.
     ended: bool,
     /// Whether the job asked for a new child.
@@ -91,31 +79,15 @@ struct SlotJob {
 
 impl SlotJob {
     async fn prepare(&mut self, work: &Work, scratch: &Scratch) {
-        if let Err(error) = scratch.chown_job_dir(&work.scratch) {
-            self.rejected = Some(format!(
-                "could not create a folder for the job's files: {error}"
-            ));
-            return;
-        }
-        if work.input.len() > SPILL_ABOVE {
-            let path = work.scratch.with_extension("input");
-            let written = spill(&path, &work.input)
-                .await
-                .and_then(|()| scratch.chown(&path));
-            self.spilled = Some(path);
-            if let Err(error) = written {
-                self.rejected = Some(format!("could not write the input to a file: {error}"));
-                return;
+        let created = self.files.create(work, scratch).await;
+        match created.and_then(|()| self.files.frame(work)) {
+            Err(error) => self.rejected = Some(error),
+            Ok(frame) => {
+                self.outgoing = frame;
+                if let Some(permit) = &mut self.permit {
+                    self.nth = permit.socket().next_job_number();
+                }
             }
-        }
-        self.outgoing = frame_of(work, self.spilled.as_deref());
-        if self.outgoing.len() > frame::MAX {
-            self.rejected = Some(format!(
-                "the job's context and files have more than {} bytes, the limit of one message",
-                frame::MAX
-            ));
-        } else if let Some(permit) = &mut self.permit {
-            self.nth = permit.slot().next_job_number();
         }
     }
 
@@ -139,14 +111,18 @@ impl SlotJob {
             match self.parse(&message) {
                 Ok(Some(event)) => return event,
                 Ok(None) => {}
-                Err(()) => return self.malformed().await,
+                Err(MalformedMessage) => return self.malformed().await,
             }
         }
     }
 
     /// Writes the rest of the job's frame, then reads the next message. Cancel-safe.
     async fn exchange(&mut self) -> Result<Bytes, SlotSocketError> {
-        let socket = self.permit.as_mut().ok_or(SlotSocketError::Closed)?.slot();
+        let socket = self
+            .permit
+            .as_mut()
+            .ok_or(SlotSocketError::Closed)?
+            .socket();
         while self.sent < self.outgoing.len() {
             self.sent += socket.write_some(&self.outgoing[self.sent..]).await?;
         }
@@ -156,8 +132,11 @@ impl SlotJob {
     /// Kills the child because the job did not react to its cancellation in time.
     async fn kill(&mut self) -> Event {
         if let Some(mut permit) = self.permit.take() {
-            tracing::warn!(job = %self.work_id, "canceled job does not stop, replacing its child");
-            let child = Arc::clone(&permit.slot().child);
+            tracing::warn!(
+                job = self.parser.work_id(),
+                "canceled job does not stop, replacing its child"
+            );
+            let child = Arc::clone(&permit.socket().child);
             child.kill();
             child.dead().await;
             permit.poison();
@@ -165,94 +144,18 @@ impl SlotJob {
         Event::Ended(Outcome::Canceled)
     }
 
-    fn parse(&mut self, message: &Bytes) -> Result<Option<Event>, ()> {
-        let event = match serde_json::from_slice::<SlotResponse<'_>>(message).map_err(drop)? {
-            SlotResponse::Log { source, data } => Event::Log {
-                source: log_source(source),
-                text: data.into_owned(),
-            },
-            SlotResponse::Output { output } => Event::Output(self.value(message, output.get())),
-            SlotResponse::FileOutput(file) => {
-                self.files.push(OutputFile {
-                    path: PathBuf::from(file.filename.as_ref()),
-                    mime_type: file.mime_type.map(|mime| mime.into_owned()),
-                    offset: file.offset,
-                    kind: match file.kind {
-                        FileOutputKind::FileType => OutputFileKind::User,
-                        FileOutputKind::Oversized => OutputFileKind::WholeOutput,
-                    },
-                });
-                return Ok(None);
-            }
-            SlotResponse::Retire => {
+    fn parse(&mut self, message: &Bytes) -> Result<Option<Event>, MalformedMessage> {
+        let response = serde_json::from_slice(message).map_err(|_| MalformedMessage)?;
+        match self.parser.interpret(message, response)? {
+            Parsed::Event(event) => Ok(Some(event)),
+            Parsed::Retire => {
                 self.refreshes = true;
                 if let Some(permit) = &mut self.permit {
-                    permit.slot().child.retire();
+                    permit.socket().child.retire();
                 }
-                return Ok(None);
+                Ok(None)
             }
-            // The child checks names, so a message like this does not come from our code.
-            SlotResponse::Metric { name, .. } if name.split('.').count() > MAX_METRIC_DEPTH => {
-                return Err(());
-            }
-            SlotResponse::Metric { name, value, mode } => Event::Metric(Metric {
-                name: name.into_owned(),
-                value: serde_json::from_str(value.get()).map_err(drop)?,
-                mode: match mode {
-                    slot::WireMetricMode::Replace => MetricMode::Replace,
-                    slot::WireMetricMode::Increment => MetricMode::Increment,
-                    slot::WireMetricMode::Append => MetricMode::Append,
-                },
-            }),
-            SlotResponse::Done {
-                id,
-                output,
-                is_stream,
-                ..
-            } => {
-                self.check(&id)?;
-                let output = match output {
-                    Some(output) => Some(self.value(message, output.get())),
-                    None if is_stream => None,
-                    None => Some(self.value(message, "")),
-                };
-                Event::Ended(Outcome::Succeeded { output })
-            }
-            SlotResponse::Failed { id, error } => {
-                self.check(&id)?;
-                Event::Ended(Outcome::Failed {
-                    error: error.into_owned(),
-                })
-            }
-            SlotResponse::Cancelled { id } => {
-                self.check(&id)?;
-                Event::Ended(Outcome::Canceled)
-            }
-        };
-        Ok(Some(event))
-    }
-
-    /// A last message with the id of another job means that server and child are out of step.
-    fn check(&self, id: &str) -> Result<(), ()> {
-        if *id == *self.work_id {
-            Ok(())
-        } else {
-            Err(())
-        }
-    }
-
-    /// The output value. A large value shares the bytes of the message; a small one is copied, so that
-    /// it does not keep a much larger read buffer alive.
-    fn value(&mut self, message: &Bytes, json: &str) -> OutputValue {
-        const SMALL: usize = 16 * 1024;
-        let json = match json.len() {
-            0 => Bytes::from_static(b"null"),
-            1..SMALL => Bytes::copy_from_slice(json.as_bytes()),
-            _ => message.slice_ref(json.as_bytes()),
-        };
-        OutputValue {
-            json,
-            files: std::mem::take(&mut self.files),
+            Parsed::Nothing => Ok(None),
         }
     }
 
@@ -261,7 +164,7 @@ impl SlotJob {
     async fn lose(&mut self) -> Event {
         let mut error = "Worker crashed";
         if let Some(mut permit) = self.permit.take() {
-            let child = Arc::clone(&permit.slot().child);
+            let child = Arc::clone(&permit.socket().child);
             // The permit is dropped only when the child is dead, so that no other job gets the slot.
             if tokio::time::timeout(EXIT_GRACE, child.dead())
                 .await
@@ -286,9 +189,12 @@ impl SlotJob {
     }
 
     async fn malformed(&mut self) -> Event {
-        tracing::error!(job = %self.work_id, "child wrote malformed bytes on its slot, replacing it");
+        tracing::error!(
+            job = self.parser.work_id(),
+            "child wrote malformed bytes on its slot, replacing it"
+        );
         if let Some(permit) = &mut self.permit {
-            permit.slot().child.kill();
+            permit.socket().child.kill();
         }
         self.lose().await
     }
@@ -298,56 +204,16 @@ impl SlotJob {
             && let Some(permit) = self.permit.as_mut()
         {
             self.kill_at = Some(Instant::now() + self.cancel_grace);
-            let socket = permit.slot();
+            let socket = permit.socket();
             socket.child.cancel(socket.slot, self.nth);
         }
     }
 }
 
-/// The frame of the job, with the input unless it was spilled to a file.
-fn frame_of(work: &Work, spilled: Option<&Path>) -> Vec<u8> {
-    let predict = PredictRequest {
-        id: work.id.as_str().into(),
-        kind: match work.kind {
-            JobKind::Prediction => WireJobKind::Prediction,
-            JobKind::Training => WireJobKind::Training,
-        },
-        input: None,
-        input_file: spilled.map(Path::to_string_lossy),
-        output_dir: work.scratch.to_string_lossy(),
-        files: work
-            .files
-            .iter()
-            .map(|(pointer, path)| (pointer.clone(), path.to_string_lossy().into_owned()))
-            .collect(),
-        context: work.context.clone(),
-    };
-    let inline: &[u8] = if spilled.is_some() {
-        b"null"
-    } else {
-        &work.input
-    };
-    let mut frame = Vec::with_capacity(inline.len() + 256);
-    slot::append_predict(&mut frame, predict, inline);
-    frame
-}
-
-async fn spill(path: &Path, input: &[u8]) -> std::io::Result<()> {
-    let mut options = tokio::fs::OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    let mut file = options.open(path).await?;
-    file.write_all(input).await?;
-    file.flush().await
-}
-
 impl Drop for SlotJob {
     fn drop(&mut self) {
-        if let Some(path) = &self.spilled {
-            // Usually the child has removed it already.
-            std::fs::remove_file(path).ok();
-        }
         if let Some(mut permit) = self.permit.take()
-            && permit.slot().child.is_unusable()
+            && permit.socket().child.is_unusable()
         {
             permit.poison();
         }

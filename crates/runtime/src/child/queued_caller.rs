@@ -5,12 +5,8 @@ use std::sync::Mutex;
 use tidegate_core::Account;
 use tokio::sync::oneshot;
 
-use super::slot_socket::SlotSocket;
-use crate::slots::{HasOwner, Permit, PoolState, Waiter};
-
-/// A permit for one slot of a child.
-pub(crate) type SlotPermit =
-    Permit<SlotSocket, QueuedCaller, Mutex<PoolState<SlotSocket, QueuedCaller>>>;
+use super::pool_slot::{PoolSlot, SlotPermit};
+use crate::slots::{HasOwner, PoolState, Waiter};
 
 /// A caller that waits for a permit.
 pub(crate) struct QueuedCaller {
@@ -32,7 +28,7 @@ impl HasOwner for QueuedCaller {
     }
 }
 
-impl Waiter<SlotSocket, Mutex<PoolState<SlotSocket, QueuedCaller>>> for QueuedCaller {
+impl Waiter<PoolSlot, Mutex<PoolState<PoolSlot, QueuedCaller>>> for QueuedCaller {
     fn grant(self, permit: SlotPermit) -> Result<(), SlotPermit> {
         self.permit.send(permit)
     }

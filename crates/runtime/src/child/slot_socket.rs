@@ -43,6 +43,11 @@ impl SlotSocket {
         }
     }
 
+    /// The number that the next job will have.
+    pub(crate) fn peek_job_number(&self) -> u64 {
+        self.jobs + 1
+    }
+
     /// Returns the number of the next job.
     pub(crate) fn next_job_number(&mut self) -> u64 {
         self.jobs += 1;

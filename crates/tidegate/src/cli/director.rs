@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use tidegate_net::{AllowedNetworks, Url};
 use tidegate_queue::redis::RedisUrls;
 
+use super::batch::BatchArgs;
 use super::{ModelArgs, UploadArgs, heading};
 use crate::data_dir::DataDir;
 use crate::{replicate_setup, units};
@@ -93,6 +94,8 @@ pub(crate) struct DirectorArgs {
     /// or 1]
     #[arg(long, env = "TIDEGATE_CONCURRENCY", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = heading::QUEUE)]
     pub(crate) concurrency: Option<u32>,
+    #[command(flatten)]
+    pub(crate) batch: BatchArgs,
     /// Stop a job after this time and report it as failed [default: no limit]
     #[arg(long, env = "TIDEGATE_JOB_TIMEOUT", value_name = "DURATION", value_parser = units::duration, help_heading = heading::QUEUE)]
     pub(crate) job_timeout: Option<Duration>,

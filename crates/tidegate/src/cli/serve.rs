@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use tidegate_core::rate_counter::Rate;
 use tidegate_net::Url;
 
+use super::batch::BatchArgs;
 use super::{
     EndpointArgs, FileStoreArgs, JoinArgs, ListenArgs, ModelArgs, OnLostArg, RedisArgs, UpkeepArgs,
     UploadArgs, WebhookArgs, heading,
@@ -92,6 +93,8 @@ pub(crate) struct ServeArgs {
     /// Runpod handler without a `concurrency_modifier`]
     #[arg(long, env = "TIDEGATE_CONCURRENCY", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = heading::QUEUE)]
     pub(crate) concurrency: Option<u32>,
+    #[command(flatten)]
+    pub(crate) batch: BatchArgs,
     /// Requests of each account that may wait for a free slot instead of being refused with 409;
     /// accounts are served in turn
     #[arg(long, env = "TIDEGATE_QUEUE", value_name = "N", default_value_t = 0, help_heading = heading::QUEUE)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use tidegate_net::AllowedNetworks;
 
+use super::batch::BatchArgs;
 use super::{ModelArgs, OnLostArg, UploadArgs};
 use crate::data_dir::DataDir;
 use crate::units;
@@ -27,6 +28,8 @@ pub(crate) struct WorkerArgs {
     /// `concurrency_modifier`, `cog.yaml` or `@concurrent`, or 1]
     #[arg(long, env = "TIDEGATE_CONCURRENCY", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) concurrency: Option<u32>,
+    #[command(flatten)]
+    pub(crate) batch: BatchArgs,
     /// Time that a canceled job has to end before its process is killed and replaced
     #[arg(long, env = "TIDEGATE_CANCEL_GRACE", value_name = "DURATION", default_value = "2s", value_parser = units::duration)]
     pub(crate) cancel_grace: Duration,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_core::director_api::ModelRegistration;
 use tidegate_queue::MemoryQueue;
-use tidegate_runtime::{LoadLimit, ResourceLimits};
+use tidegate_runtime::{BatchSettings, LoadLimit, ResourceLimits};
 use tidegate_service::{ModelCatalog, ModelRegistry, OnLost, ServedModel, TrainedVersions};
 use tidegate_store::MemoryDocuments;
 
@@ -134,6 +134,7 @@ fn model_config(args: &ApiArgs) -> ModelConfig {
             processes: None,
             output_file: None,
         },
+        batch: BatchSettings::default(),
         outbound: OutboundConfig::unrestricted(),
         environments: EnvironmentStore::new(None),
         install: None,

@@ -20,7 +20,9 @@ use tidegate_core::record::{Api, Target};
 use tidegate_core::{Account, JobKind, Status, chain};
 use tidegate_http::cog;
 use tidegate_queue::MemoryQueue;
-use tidegate_runtime::{LoadLimit, OnDemand, ResourceLimits, StartedModel, read_schema};
+use tidegate_runtime::{
+    BatchSettings, LoadLimit, OnDemand, ResourceLimits, StartedModel, read_schema,
+};
 use tidegate_service::{
     Job, JobService, OnDuplicateId, OnLost, ReadPosition, ResponseMode, Submission, Submitted,
 };
@@ -148,6 +150,7 @@ async fn predict_locally(
         on_lost: OnLost::Fail,
         run_as: None,
         limits: ResourceLimits::default(),
+        batch: BatchSettings::default(),
         environments: EnvironmentStore::new(args.environments.data_dir.as_ref()),
         install: None,
     };

@@ -402,6 +402,7 @@ fn model_config(
         },
         run_as,
         limits: resource_limits(args, replicate),
+        batch: args.batch.settings(),
         environments: EnvironmentStore::new(args.data_dir.as_ref()),
         install: args.install.then_some(InstallProgress::Log),
         outbound: OutboundConfig {

@@ -120,6 +120,7 @@ fn model_config(
         // The API decides.
         on_lost: OnLost::Fail,
         run_as,
+        batch: args.batch.settings(),
         limits: ResourceLimits {
             memory: args.worker_memory.map(|bytes| bytes as u64),
             processes: args.worker_processes,

@@ -264,6 +264,7 @@ fn model_config(args: &WorkerArgs) -> ModelConfig {
         on_lost: service::OnLost::Fail,
         run_as: None,
         limits: ResourceLimits::default(),
+        batch: args.batch.settings(),
         outbound,
         environments: EnvironmentStore::new(args.data_dir.as_ref()),
         install: None,

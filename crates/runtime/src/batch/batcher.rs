@@ -1,0 +1,126 @@
+//! The items of a model that wait for a batch, shared by its jobs and its children.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tidegate_core::counters::{Histogram, HistogramSnapshot};
+use tidegate_ipc::control::BatchLimits;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::former::{BatchFormer, NextBatch};
+use super::item::BatchItem;
+
+/// Forms the batches of a model.
+pub(crate) struct Batcher {
+    state: Mutex<BatcherState>,
+    /// Notified when a waiting child may find a batch.
+    changed: Notify,
+    /// The number of items in each call of the model.
+    sizes: Histogram,
+}
+
+const SIZE_BOUNDS: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+
+struct BatcherState {
+    former: BatchFormer<Arc<BatchItem>>,
+    /// Whether a child of the model has ever batched.
+    is_used: bool,
+}
+
+impl Batcher {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: Mutex::new(BatcherState {
+                former: BatchFormer::new(),
+                is_used: false,
+            }),
+            changed: Notify::new(),
+            sizes: Histogram::new(&SIZE_BOUNDS),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, BatcherState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an item; it runs when a child takes it.
+    pub(crate) fn push(&self, item: Arc<BatchItem>) {
+        self.state().former.push(item, Instant::now());
+        self.changed.notify_waiters();
+    }
+
+    /// Gives items back that a child did not run to their end. They run before all others.
+    pub(crate) fn push_front(&self, items: Vec<Arc<BatchItem>>) {
+        self.state().former.push_front(items, Instant::now());
+        self.changed.notify_waiters();
+    }
+
+    /// An item was canceled, so that a batch may be complete without it.
+    pub(crate) fn item_gone(&self) {
+        self.changed.notify_waiters();
+    }
+
+    /// Ends all waiting items: no child will take them.
+    pub(crate) fn reject_waiting(&self) {
+        let items = self.state().former.take_all();
+        for item in items {
+            item.lost("Worker crashed");
+        }
+    }
+
+    /// Counts a call of the model with `size` items.
+    pub(crate) fn record_call(&self, size: u32) {
+        self.sizes.observe(f64::from(size));
+    }
+
+    /// The sizes of the calls so far; `None` if the model does not batch.
+    pub(crate) fn sizes(&self) -> Option<HistogramSnapshot> {
+        self.state().is_used.then(|| self.sizes.read())
+    }
+
+    /// A child takes batches until the returned value is dropped.
+    pub(crate) fn add_child(self: &Arc<Self>, limits: BatchLimits) -> RegisteredChild {
+        let mut state = self.state();
+        state.former.add_child(limits);
+        state.is_used = true;
+        RegisteredChild {
+            batcher: Arc::clone(self),
+        }
+    }
+
+    /// Waits for the next batch. Cancel-safe.
+    pub(crate) async fn next_batch(&self) -> Vec<Arc<BatchItem>> {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            // Before the look at the items: a change after it must not be missed.
+            changed.as_mut().enable();
+            let next = self.state().former.next(Instant::now());
+            match next {
+                NextBatch::Run(items) => return items,
+                NextBatch::WaitUntil(deadline) => {
+                    // Either reason to look again is fine.
+                    tokio::time::timeout_at(deadline, changed).await.ok();
+                }
+                NextBatch::Wait => changed.await,
+            }
+        }
+    }
+
+    /// The items of a batch have ended.
+    pub(crate) fn batch_ended(&self, items: usize) {
+        self.state().former.ended(items);
+    }
+}
+
+/// A child that takes batches.
+pub(crate) struct RegisteredChild {
+    batcher: Arc<Batcher>,
+}
+
+impl Drop for RegisteredChild {
+    fn drop(&mut self) {
+        self.batcher.state().former.remove_child();
+        // The share of each remaining child is larger now.
+        self.batcher.changed.notify_waiters();
+    }
+}

@@ -1,0 +1,260 @@
+//! Runs batches on one child: takes the next one, sends it, distributes the answers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use tidegate_core::{Event, JobKind};
+use tidegate_ipc::control::BatchLimits;
+use tidegate_ipc::slot::{self, SlotResponse};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::item::{BatchItem, ItemLocation};
+use crate::child::message_parser::{MalformedMessage, MessageParser, Parsed};
+use crate::child::slot_socket::{SlotSocket, SlotSocketError};
+use crate::supervisor::{EXIT_GRACE, RuntimeShared};
+
+/// Runs batches on the child of `socket` until the child ends or takes no more jobs.
+pub(crate) async fn run_batches(
+    shared: Arc<RuntimeShared>,
+    mut socket: SlotSocket,
+    limits: BatchLimits,
+) {
+    let child = Arc::clone(&socket.child);
+    let _registered = shared.batcher.add_child(limits);
+    loop {
+        let items = tokio::select! {
+            biased;
+            () = child.dead() => return,
+            () = child.retired() => return,
+            () = shared.stop.cancelled() => return,
+            items = shared.batcher.next_batch() => items,
+        };
+        let taken = items.len();
+        child.used.store(true, Ordering::Relaxed);
+        let mut batch = RunningBatch::new(&mut socket, items);
+        let result = batch.run(&shared).await;
+        if let Err(error) = result {
+            let unfinished = batch.lose(error).await;
+            // Before the count of running items falls, so that a batch never looks smaller.
+            shared.batcher.push_front(unfinished);
+        }
+        shared.batcher.batch_ended(taken);
+    }
+}
+
+/// A batch that a child runs.
+struct RunningBatch<'a> {
+    socket: &'a mut SlotSocket,
+    items: Vec<OpenItem>,
+    /// The number of items whose last message has not arrived.
+    open: usize,
+    /// Notified when an item is canceled.
+    canceled: Arc<Notify>,
+    /// When the child is killed, because its code ignores that all items were canceled.
+    kill_at: Option<Instant>,
+}
+
+/// An item of a running batch.
+struct OpenItem {
+    item: Arc<BatchItem>,
+    parser: MessageParser,
+    ended: bool,
+}
+
+/// Why a batch did not run to its end.
+enum BatchError {
+    /// The child closed its socket.
+    Closed,
+    /// The child sent something that is not an answer to the batch.
+    Malformed,
+    /// All items were canceled, and the child did not stop in time.
+    NotStopped,
+}
+
+impl From<SlotSocketError> for BatchError {
+    fn from(error: SlotSocketError) -> Self {
+        match error {
+            SlotSocketError::Closed => Self::Closed,
+            SlotSocketError::Malformed => Self::Malformed,
+        }
+    }
+}
+
+impl From<MalformedMessage> for BatchError {
+    fn from(_: MalformedMessage) -> Self {
+        Self::Malformed
+    }
+}
+
+impl<'a> RunningBatch<'a> {
+    fn new(socket: &'a mut SlotSocket, items: Vec<Arc<BatchItem>>) -> Self {
+        let canceled = Arc::new(Notify::new());
+        let mut open = Vec::with_capacity(items.len());
+        for item in items {
+            // The number is used only if the item is sent: the child counts what it receives.
+            let nth = socket.peek_job_number();
+            let running = item.set_running(ItemLocation::Running {
+                child: Arc::clone(&socket.child),
+                slot: socket.slot,
+                nth,
+                canceled: Arc::clone(&canceled),
+            });
+            if running {
+                socket.next_job_number();
+                open.push(OpenItem {
+                    parser: MessageParser::new(&item.id),
+                    item,
+                    ended: false,
+                });
+            }
+        }
+        Self {
+            socket,
+            open: open.len(),
+            items: open,
+            canceled,
+            kill_at: None,
+        }
+    }
+
+    async fn run(&mut self, shared: &RuntimeShared) -> Result<(), BatchError> {
+        let frame = self.frame();
+        let mut sent = 0;
+        while self.open > 0 {
+            if self.kill_at.is_none() && self.nobody_waits() {
+                self.kill_at = Some(Instant::now() + shared.launch.cancel_grace);
+            }
+            let canceled = Arc::clone(&self.canceled);
+            let received = tokio::select! {
+                biased;
+                received = exchange(self.socket, &frame, &mut sent) => received?,
+                () = canceled.notified() => continue,
+                () = sleep_until(self.kill_at) => return Err(BatchError::NotStopped),
+            };
+            self.handle(shared, &received)?;
+        }
+        Ok(())
+    }
+
+    fn frame(&self) -> Vec<u8> {
+        let requests = self.items.iter().map(|open| &*open.item.request);
+        let mut frame = Vec::with_capacity(requests.clone().map(<[u8]>::len).sum::<usize>() + 64);
+        match &*self.items {
+            [] => {}
+            [single] if single.item.kind == JobKind::Training => {
+                slot::append_single(&mut frame, &single.item.request);
+            }
+            _ => slot::append_batch(&mut frame, requests),
+        }
+        frame
+    }
+
+    fn nobody_waits(&self) -> bool {
+        let mut open = self.items.iter().filter(|open| !open.ended);
+        open.all(|open| open.item.is_canceled())
+    }
+
+    fn handle(&mut self, shared: &RuntimeShared, message: &Bytes) -> Result<(), BatchError> {
+        let response = serde_json::from_slice(message).map_err(|_| BatchError::Malformed)?;
+        let (n, response) = match response {
+            SlotResponse::BatchCall { size } => {
+                shared.batcher.record_call(size);
+                return Ok(());
+            }
+            SlotResponse::Item { n, message } => (n as usize, *message),
+            // A training is not part of a batch.
+            other if self.items.len() == 1 => (0, other),
+            _ => return Err(BatchError::Malformed),
+        };
+        let open = self.items.get_mut(n).ok_or(BatchError::Malformed)?;
+        if open.ended {
+            // A thread of the model printed after the end of the item.
+            return Ok(());
+        }
+        match open.parser.interpret(message, response)? {
+            Parsed::Event(event) => {
+                if matches!(event, Event::Ended(_)) {
+                    open.ended = true;
+                    self.open -= 1;
+                }
+                open.item.send(event);
+            }
+            Parsed::Retire => {
+                open.item.set_refreshes();
+                self.socket.child.retire();
+            }
+            Parsed::Nothing => {}
+        }
+        Ok(())
+    }
+
+    /// Waits for the death of the child and ends the batch. Returns the items that run again: one of
+    /// several may have killed the child, and the others did nothing wrong.
+    async fn lose(self, error: BatchError) -> Vec<Arc<BatchItem>> {
+        let child = Arc::clone(&self.socket.child);
+        match error {
+            BatchError::Closed => {
+                // It may still be alive for a moment, or have closed only its socket.
+                if tokio::time::timeout(EXIT_GRACE, child.dead())
+                    .await
+                    .is_err()
+                {
+                    child.kill();
+                }
+            }
+            BatchError::Malformed => {
+                tracing::error!("child wrote malformed bytes on its slot, replacing it");
+                child.kill();
+            }
+            BatchError::NotStopped => {
+                tracing::warn!("canceled batch does not stop, replacing its child");
+                child.kill();
+            }
+        }
+        child.dead().await;
+        let reason = if child.was_oom_killed() {
+            "Worker crashed: out of memory; the system has killed the model's process"
+        } else {
+            "Worker crashed"
+        };
+        let several = self.items.len() > 1;
+        let unfinished = self.items.into_iter().filter(|open| !open.ended);
+        let mut again = Vec::new();
+        for OpenItem { item, .. } in unfinished {
+            if several {
+                item.retry_alone();
+                again.push(item);
+            } else {
+                item.lost(reason);
+            }
+        }
+        if !again.is_empty() {
+            tracing::warn!(
+                items = again.len(),
+                "child died in a batch, running each item alone"
+            );
+        }
+        again
+    }
+}
+
+/// Writes the rest of the frame, then reads the next message. Cancel-safe.
+async fn exchange(
+    socket: &mut SlotSocket,
+    frame: &[u8],
+    sent: &mut usize,
+) -> Result<Bytes, SlotSocketError> {
+    while *sent < frame.len() {
+        *sent += socket.write_some(&frame[*sent..]).await?;
+    }
+    socket.receive().await
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,196 @@
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Debug, Clone, PartialEq)]
+struct Item {
+    n: usize,
+    alone: bool,
+    gone: bool,
+    bytes: usize,
+}
+
+impl Waiting for Item {
+    fn is_alone(&self) -> bool {
+        self.alone
+    }
+
+    fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+fn item(n: usize) -> Item {
+    Item {
+        n,
+        alone: false,
+        gone: false,
+        bytes: 100,
+    }
+}
+
+fn former(max_size: u32, children: usize) -> BatchFormer<Item> {
+    let mut former = BatchFormer::new();
+    for _ in 0..children {
+        former.add_child(BatchLimits {
+            max_size,
+            max_message: max_size,
+            max_wait_micros: 5000,
+        });
+    }
+    former
+}
+
+/// The size of the batch that runs at `now`; zero if the child waits.
+fn run(former: &mut BatchFormer<Item>, now: Instant) -> usize {
+    match former.next(now) {
+        NextBatch::Run(items) => items.len(),
+        NextBatch::WaitUntil(_) | NextBatch::Wait => 0,
+    }
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn a_single_client_never_waits() {
+    let (mut former, mut now) = (former(16, 1), Instant::now());
+    for n in 0..20 {
+        former.push(item(n), now);
+        assert_eq!(run(&mut former, now), 1, "request {n}");
+        former.ended(1);
+        now += MS;
+    }
+}
+
+#[test]
+fn clients_that_answer_in_step_share_a_batch() {
+    let (mut former, now) = (former(16, 1), Instant::now());
+    former.push(item(0), now);
+    assert_eq!(
+        run(&mut former, now),
+        1,
+        "nothing is known of the others yet"
+    );
+    for n in 1..12 {
+        former.push(item(n), now);
+    }
+    former.ended(1);
+    for _ in 0..10 {
+        // The eleven others arrived while the batch ran; the twelfth comes back a little later.
+        assert_eq!(run(&mut former, now), 0, "one is missing");
+        former.push(item(0), now + MS);
+        assert_eq!(run(&mut former, now + MS), 12);
+        former.ended(12);
+        for n in 1..12 {
+            former.push(item(n), now);
+        }
+    }
+}
+
+#[test]
+fn an_item_waits_no_longer_than_allowed() {
+    let (mut former, now) = (former(16, 1), Instant::now());
+    for n in 0..8 {
+        former.push(item(n), now);
+    }
+    assert_eq!(run(&mut former, now), 8);
+    former.ended(8);
+    former.push(item(8), now);
+    assert_eq!(former.next(now), NextBatch::WaitUntil(now + 5 * MS));
+    assert_eq!(run(&mut former, now + 5 * MS), 1);
+}
+
+#[test]
+fn load_that_has_ended_is_forgotten() {
+    let (mut former, now) = (former(16, 1), Instant::now());
+    for n in 0..16 {
+        former.push(item(n), now);
+    }
+    assert_eq!(run(&mut former, now), 16);
+    former.ended(16);
+    let waited = (0..100)
+        .take_while(|n| {
+            former.push(item(*n), now);
+            let waits = run(&mut former, now) == 0;
+            if waits {
+                assert_eq!(run(&mut former, now + 5 * MS), 1);
+            }
+            former.ended(1);
+            waits
+        })
+        .count();
+    assert!(waited < 12, "{waited} requests of a single client waited");
+}
+
+#[test]
+fn each_free_child_gets_its_share() {
+    let (mut former, now) = (former(16, 2), Instant::now());
+    for n in 0..12 {
+        former.push(item(n), now);
+    }
+    assert_eq!(run(&mut former, now), 12, "all that wait");
+    former.ended(12);
+    for n in 0..6 {
+        former.push(item(n), now);
+    }
+    assert_eq!(
+        run(&mut former, now),
+        6,
+        "the others are for the other child"
+    );
+}
+
+#[test]
+fn a_large_item_gets_a_message_of_its_own() {
+    let (mut former, now) = (former(16, 1), Instant::now());
+    let large = |n| Item {
+        bytes: 20 * 1024 * 1024,
+        ..item(n)
+    };
+    former.push(large(0), now);
+    former.push(large(1), now);
+    assert_eq!(run(&mut former, now), 1);
+    assert_eq!(run(&mut former, now + 5 * MS), 1);
+}
+
+proptest! {
+    /// Whatever arrives: every item that somebody waits for runs once, in order, within the limits.
+    #[test]
+    fn no_item_is_lost_or_repeated(
+        steps in proptest::collection::vec((0..4u8, any::<bool>(), any::<bool>()), 1..200),
+        max_size in 1..6u32,
+        children in 1..4usize,
+    ) {
+        let (mut former, mut now) = (former(max_size, children), Instant::now());
+        let (mut pushed, mut ran) = (Vec::new(), Vec::new());
+        for (step, alone, gone) in steps {
+            match step {
+                0 | 1 => {
+                    let new = Item { alone, gone, ..item(pushed.len()) };
+                    pushed.push(new.clone());
+                    former.push(new, now);
+                }
+                2 => now += MS,
+                _ => {
+                    if let NextBatch::Run(items) = former.next(now) {
+                        prop_assert!(!items.is_empty() && items.len() <= max_size as usize);
+                        prop_assert!(items.len() == 1 || items.iter().all(|item| !item.alone));
+                        former.ended(items.len());
+                        ran.extend(items);
+                    }
+                }
+            }
+        }
+        now += 5 * MS;
+        while let NextBatch::Run(items) = former.next(now) {
+            former.ended(items.len());
+            ran.extend(items);
+        }
+        pushed.retain(|item| !item.gone);
+        prop_assert_eq!(ran, pushed);
+    }
+}

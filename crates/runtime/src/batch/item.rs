@@ -1,0 +1,225 @@
+//! One job of a model that batches.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use tidegate_core::port::{Admission, Running};
+use tidegate_core::{Event, JobKind, Outcome, Work};
+use tidegate_ipc::control::SlotId;
+use tokio::sync::{Notify, mpsc};
+
+use super::batcher::Batcher;
+use super::former::Waiting;
+use crate::child::job_request::JobFiles;
+use crate::child::pool_slot::SlotPermit;
+use crate::child::process::ChildProcess;
+use crate::scratch::Scratch;
+
+/// A place in the batches of a model, ready to start a job.
+pub(crate) struct BatchAdmission {
+    pub(crate) permit: SlotPermit,
+    pub(crate) batcher: Arc<Batcher>,
+    pub(crate) scratch: Scratch,
+}
+
+#[async_trait]
+impl Admission for BatchAdmission {
+    async fn start(self: Box<Self>, work: Work) -> Box<dyn Running> {
+        let mut files = JobFiles::default();
+        let created = files.create(&work, &self.scratch).await;
+        let request = created.and_then(|()| files.item(&work));
+        let (events, receiver) = mpsc::unbounded_channel();
+        let mut rejected = None;
+        let request = request.unwrap_or_else(|error| {
+            rejected = Some(error);
+            Vec::new()
+        });
+        let item = Arc::new(BatchItem {
+            id: work.id.as_str().into(),
+            kind: work.kind,
+            request,
+            events,
+            location: Mutex::new(ItemLocation::Waiting),
+            is_alone: AtomicBool::new(work.kind == JobKind::Training),
+            is_canceled: AtomicBool::new(false),
+            refreshes: AtomicBool::new(false),
+        });
+        if rejected.is_none() {
+            self.batcher.push(Arc::clone(&item));
+        }
+        Box::new(RunningItem {
+            item,
+            permit: Some(self.permit),
+            batcher: self.batcher,
+            events: receiver,
+            rejected,
+            ended: false,
+            _files: files,
+        })
+    }
+}
+
+/// A job that waits for a batch or runs in one.
+pub(crate) struct BatchItem {
+    /// The id of the job.
+    pub(crate) id: Box<str>,
+    /// The function to call.
+    pub(crate) kind: JobKind,
+    /// The job as JSON, its part of the message to the child.
+    pub(crate) request: Vec<u8>,
+    events: mpsc::UnboundedSender<Event>,
+    location: Mutex<ItemLocation>,
+    /// Whether the item must not share a call with others.
+    is_alone: AtomicBool,
+    is_canceled: AtomicBool,
+    /// Whether the job asked for a new child.
+    refreshes: AtomicBool,
+}
+
+/// Where a cancellation must be sent.
+pub(crate) enum ItemLocation {
+    /// No child has the item.
+    Waiting,
+    /// A child runs it.
+    Running {
+        /// The child.
+        child: Arc<ChildProcess>,
+        /// The slot of the child.
+        slot: SlotId,
+        /// The number of the item on the slot.
+        nth: u64,
+        /// Notified when an item of the batch is canceled.
+        canceled: Arc<Notify>,
+    },
+}
+
+impl BatchItem {
+    /// Records that a child runs the item. Returns `false` if the item was canceled before.
+    pub(crate) fn set_running(&self, location: ItemLocation) -> bool {
+        let mut current = self.location();
+        if self.is_canceled() {
+            return false;
+        }
+        *current = location;
+        true
+    }
+
+    /// Prepares the item for another attempt, in a call of its own: the child died, and this item may
+    /// be the cause.
+    pub(crate) fn retry_alone(&self) {
+        *self.location() = ItemLocation::Waiting;
+        self.is_alone.store(true, Ordering::Relaxed);
+    }
+
+    /// Sends an event to the job. Nobody receives the events of a canceled item.
+    pub(crate) fn send(&self, event: Event) {
+        self.events.send(event).ok();
+    }
+
+    /// Ends the item because its child is gone.
+    pub(crate) fn lost(&self, error: &str) {
+        self.send(Event::Ended(Outcome::Failed {
+            error: error.to_owned(),
+        }));
+    }
+
+    /// Records that the job asked for a new child.
+    pub(crate) fn set_refreshes(&self) {
+        self.refreshes.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nobody waits for the result any more.
+    pub(crate) fn is_canceled(&self) -> bool {
+        self.is_canceled.load(Ordering::Relaxed)
+    }
+
+    fn cancel(&self, batcher: &Batcher) {
+        let location = self.location();
+        if self.is_canceled.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        match &*location {
+            ItemLocation::Waiting => batcher.item_gone(),
+            ItemLocation::Running {
+                child,
+                slot,
+                nth,
+                canceled,
+            } => {
+                child.cancel(*slot, *nth);
+                canceled.notify_one();
+            }
+        }
+    }
+
+    fn location(&self) -> std::sync::MutexGuard<'_, ItemLocation> {
+        self.location.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting for Arc<BatchItem> {
+    fn is_alone(&self) -> bool {
+        self.is_alone.load(Ordering::Relaxed)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_canceled()
+    }
+
+    fn bytes(&self) -> usize {
+        self.request.len()
+    }
+}
+
+/// The job's view of its item.
+struct RunningItem {
+    item: Arc<BatchItem>,
+    /// Present until `self` is dropped.
+    permit: Option<SlotPermit>,
+    batcher: Arc<Batcher>,
+    events: mpsc::UnboundedReceiver<Event>,
+    /// Why the job could not be sent.
+    rejected: Option<String>,
+    ended: bool,
+    /// Removed with the job.
+    _files: JobFiles,
+}
+
+#[async_trait]
+impl Running for RunningItem {
+    async fn next(&mut self) -> Event {
+        let event = if let Some(error) = self.rejected.take() {
+            Event::Ended(Outcome::Failed { error })
+        } else if self.item.is_canceled() {
+            // At once: the other items of the batch continue.
+            Event::Ended(Outcome::Canceled)
+        } else {
+            let event = self.events.recv().await;
+            event.expect("the item, which is part of `self`, has a sender")
+        };
+        self.ended |= matches!(event, Event::Ended(_));
+        event
+    }
+
+    fn refreshes(&self) -> bool {
+        self.item.refreshes.load(Ordering::Relaxed)
+    }
+
+    fn cancel(&mut self) {
+        self.item.cancel(&self.batcher);
+    }
+}
+
+impl Drop for RunningItem {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.item.cancel(&self.batcher);
+        }
+        if let Some(mut permit) = self.permit.take()
+            && permit.slot().child().is_unusable()
+        {
+            permit.poison();
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Dynamic batching: several jobs of a model in one call of its `predict_batch`.
+//!
+//! A job of a model that batches gets a place instead of a slot of its own. [`item`] hands it to the
+//! model's [`batcher`], where it waits with others. Each child has one task ([`child_loop`]), which
+//! takes the next batch when the child is free, sends it as one message and distributes the answers.
+//! [`former`] decides which items form a batch and how long they wait. A child runs one batch while
+//! the next one forms, so it provides places for two.
+
+mod batcher;
+mod child_loop;
+mod former;
+mod item;
+
+pub(crate) use batcher::Batcher;
+pub(crate) use child_loop::run_batches;
+pub(crate) use item::BatchAdmission;
+use tidegate_ipc::control::{BatchLimits, Ready};
+
+/// The number of jobs that a child can take at a time.
+pub(crate) fn capacity_of(ready: &Ready) -> usize {
+    ready.batch.map_or(ready.slots.len(), places)
+}
+
+/// One batch that runs and one that forms.
+fn places(limits: BatchLimits) -> usize {
+    2 * limits.max_message.max(1) as usize
+}
