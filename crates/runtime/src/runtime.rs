@@ -323,6 +323,7 @@ impl Executor for Runtime {
     async fn stop(&self) {
         self.shared.pool.close();
         self.shared.stop.cancel();
+        self.shared.batcher.close();
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
     }

@@ -19,12 +19,19 @@ pub(crate) struct Batcher {
     sizes: Histogram,
 }
 
+/// The error of an item that no child will run, as for a job whose child died.
+const NO_CHILD: &str = "Worker crashed";
+
 const SIZE_BOUNDS: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
 struct BatcherState {
     former: BatchFormer<Arc<BatchItem>>,
     /// Whether a child of the model has ever batched.
     is_used: bool,
+    /// Whether a child may take items, now or after it was replaced.
+    accepts: bool,
+    /// Whether the model stops: no child will take items again.
+    is_closed: bool,
 }
 
 impl Batcher {
@@ -33,6 +40,8 @@ impl Batcher {
             state: Mutex::new(BatcherState {
                 former: BatchFormer::new(),
                 is_used: false,
+                accepts: false,
+                is_closed: false,
             }),
             changed: Notify::new(),
             sizes: Histogram::new(&SIZE_BOUNDS),
@@ -45,13 +54,25 @@ impl Batcher {
 
     /// Adds an item; it runs when a child takes it.
     pub(crate) fn push(&self, item: Arc<BatchItem>) {
-        self.state().former.push(item, Instant::now());
+        let mut state = self.state();
+        if !state.accepts {
+            drop(state);
+            return item.lost(NO_CHILD);
+        }
+        state.former.push(item, Instant::now());
+        drop(state);
         self.changed.notify_waiters();
     }
 
     /// Gives items back that a child did not run to their end. They run before all others.
     pub(crate) fn push_front(&self, items: Vec<Arc<BatchItem>>) {
-        self.state().former.push_front(items, Instant::now());
+        let mut state = self.state();
+        if !state.accepts {
+            drop(state);
+            return items.iter().for_each(|item| item.lost(NO_CHILD));
+        }
+        state.former.push_front(items, Instant::now());
+        drop(state);
         self.changed.notify_waiters();
     }
 
@@ -60,12 +81,19 @@ impl Batcher {
         self.changed.notify_waiters();
     }
 
-    /// Ends all waiting items: no child will take them.
-    pub(crate) fn reject_waiting(&self) {
-        let items = self.state().former.take_all();
-        for item in items {
-            item.lost("Worker crashed");
-        }
+    /// Ends all waiting items, and those that follow until a child is ready again.
+    pub(crate) fn reject_items(&self) {
+        let mut state = self.state();
+        state.accepts = false;
+        let items = state.former.take_all();
+        drop(state);
+        items.iter().for_each(|item| item.lost(NO_CHILD));
+    }
+
+    /// Ends all items, because the model stops.
+    pub(crate) fn close(&self) {
+        self.state().is_closed = true;
+        self.reject_items();
     }
 
     /// Counts a call of the model with `size` items.
@@ -83,6 +111,7 @@ impl Batcher {
         let mut state = self.state();
         state.former.add_child(limits);
         state.is_used = true;
+        state.accepts = !state.is_closed;
         RegisteredChild {
             batcher: Arc::clone(self),
         }

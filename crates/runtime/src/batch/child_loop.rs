@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use tidegate_core::{Event, JobKind};
-use tidegate_ipc::control::BatchLimits;
 use tidegate_ipc::slot::{self, SlotResponse};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::batcher::RegisteredChild;
 use super::item::{BatchItem, ItemLocation};
 use crate::child::message_parser::{MalformedMessage, MessageParser, Parsed};
 use crate::child::slot_socket::{SlotSocket, SlotSocketError};
@@ -19,10 +19,9 @@ use crate::supervisor::{EXIT_GRACE, RuntimeShared};
 pub(crate) async fn run_batches(
     shared: Arc<RuntimeShared>,
     mut socket: SlotSocket,
-    limits: BatchLimits,
+    _registered: RegisteredChild,
 ) {
     let child = Arc::clone(&socket.child);
-    let _registered = shared.batcher.add_child(limits);
     loop {
         let items = tokio::select! {
             biased;
