@@ -10,19 +10,23 @@ from waiting import wait_until
 TOKENS = {"TIDEGATE_API_TOKENS": "alice-0123456789abcdef:alice,bob-fedcba9876543210:bob"}
 
 
+class Journal:
+    """The calls of the model, each as the list of its texts."""
+
+    def __init__(self, path):
+        self._path = path
+        self.env = {"JOURNAL": str(path)}
+
+    def calls(self):
+        return [line.split() for line in self._path.read_text().splitlines()]
+
+
 @pytest.fixture
 def journal(tmp_path):
-    """The calls of the model, each as the list of its texts."""
     path = tmp_path / "journal"
     path.touch()
 
-    class Journal:
-        env = {"JOURNAL": str(path)}
-
-        def calls(self):
-            return [line.split() for line in path.read_text().splitlines()]
-
-    return Journal()
+    return Journal(path)
 
 
 def hold(server, journal, gate, name="held", **options):
@@ -95,7 +99,8 @@ def test_more_predictions_wait_in_the_queue(start_server, journal, gate):
     gate.open()
     for name in names:
         assert end(server, name)["status"] == "succeeded"
-    assert sum(journal.calls(), []) == ["held", *names], "in the order of arrival"
+    order = [name for call in journal.calls() for name in call]
+    assert order == ["held", *names], "in the order of arrival"
     assert max(map(len, journal.calls())) == 2
 
 
