@@ -25,9 +25,9 @@ use crate::commands::ps::ModelRow;
 const EARLIER_JOBS: usize = 20;
 /// How many running and how many ended jobs are listed at once while a model is followed.
 const PAGE: usize = 200;
-/// How often new jobs, and a new setup, are looked for.
+/// The time between two requests for new jobs, or for a new setup.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How many jobs are followed before no more are looked for.
+/// With more followed jobs than this, no new ones are requested.
 const MAX_FOLLOWED: usize = 64;
 /// How many jobs are remembered as printed.
 const MAX_KNOWN: usize = 10_000;
