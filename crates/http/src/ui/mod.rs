@@ -18,6 +18,7 @@ mod sections;
 mod session;
 mod settings;
 mod status;
+mod trained_models;
 mod wire;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

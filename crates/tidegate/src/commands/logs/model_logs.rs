@@ -48,7 +48,7 @@ pub(super) async fn print(
             args,
             model: model.job_model(),
             label: (models.len() > 1).then_some(model.name.as_str()),
-            has_setup: shows_setup && model.kind == "model",
+            has_setup: shows_setup && matches!(model.kind.as_str(), "model" | "trained"),
         })
         .collect();
     let (mut text, mut starts) = (String::new(), Vec::new());
