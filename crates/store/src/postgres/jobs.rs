@@ -125,7 +125,10 @@ pub(super) async fn request_cancel(
 }
 
 /// Ends a job, with its message.
-pub(super) async fn finish(client: &LentConnection, finish: &JobFinish) -> Result<FinishOutcome, PgError> {
+pub(super) async fn finish(
+    client: &LentConnection,
+    finish: &JobFinish,
+) -> Result<FinishOutcome, PgError> {
     if !mark_finished(client, finish).await? {
         return why_not_finished(client, finish).await;
     }
