@@ -21,6 +21,15 @@ pub struct PoolStatus {
     pub batches: Option<HistogramSnapshot>,
 }
 
+/// The slots of a model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SlotCounts {
+    /// The number of jobs that can currently run at the same time.
+    pub slots: usize,
+    /// The number of free slots.
+    pub free: usize,
+}
+
 impl PoolStatus {
     /// Adds another status to this one. The processes of `other` get the numbers after those of
     /// `self`.

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::health::{Health, HealthReport, LoadSpan};
-use crate::pool_status::PoolStatus;
+use crate::pool_status::{PoolStatus, SlotCounts};
 use crate::{Account, Event, Refusal, Work};
 
 /// A boxed future, for ports that return futures without naming their type.
@@ -80,6 +80,12 @@ pub trait Executor: Send + Sync {
     /// The slots and processes that run the jobs; empty where they are not known.
     fn pool_status(&self) -> PoolStatus {
         PoolStatus::default()
+    }
+
+    /// The slots of [`Executor::pool_status`]. It costs little, so it can be asked for each job.
+    fn slot_counts(&self) -> SlotCounts {
+        let PoolStatus { slots, free, .. } = self.pool_status();
+        SlotCounts { slots, free }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::health::{Health, HealthReport, LoadSpan};
-use tidegate_core::pool_status::PoolStatus;
+use tidegate_core::pool_status::{PoolStatus, SlotCounts};
 use tidegate_core::port::{Admission, Admitted, Executor, WaitPolicy};
 use tidegate_core::{Account, Refusal};
 use tokio::sync::{oneshot, watch};
@@ -295,6 +295,14 @@ impl Executor for Runtime {
             free: count.idle,
             batches: self.shared.batcher.sizes(),
             ..self.shared.state.pool_status(&idle)
+        }
+    }
+
+    fn slot_counts(&self) -> SlotCounts {
+        let count = self.shared.pool.count();
+        SlotCounts {
+            slots: count.total,
+            free: count.idle,
         }
     }
 
