@@ -22,6 +22,20 @@ def run(server: Server, **input: Any) -> str:
     return reply.json["id"]
 
 
+def join(server: Server, **input: Any) -> str:
+    """Start a job and wait until it waits for its batch."""
+    before = waiting(server)
+    job = run(server, **input)
+    wait_until(lambda: waiting(server) == before + 1, "the job to wait for a batch")
+    return job
+
+
+def waiting(server: Server) -> float:
+    lines = server.get("/metrics").body.decode().splitlines()
+    (gauge,) = [line for line in lines if line.startswith("tidegate_batch_waiting{")]
+    return float(gauge.split()[-1])
+
+
 def hold(server: Server, gate: Path) -> str:
     """Start a job that keeps the handler busy until the gate exists."""
     job = run(server, name="held", gate=str(gate))
@@ -43,7 +57,7 @@ def end(server: Server, job: str) -> dict[str, Any]:
 
 def test_jobs_that_wait_share_a_call(server: Server, gate: Path) -> None:
     held = hold(server, gate)
-    jobs = [run(server, name=name) for name in ("a", "b", "c")]
+    jobs = [join(server, name=name) for name in ("a", "b", "c")]
     gate.touch()
     assert end(server, held)["output"] == {"name": "held", "of": 1}
     assert [end(server, job)["output"] for job in jobs] == [
@@ -53,16 +67,16 @@ def test_jobs_that_wait_share_a_call(server: Server, gate: Path) -> None:
 
 def test_only_jobs_of_a_group_share_a_call(server: Server, gate: Path) -> None:
     hold(server, gate)
-    jobs = [run(server, name=name, size=size) for name, size in (("a", 1), ("b", 2), ("c", 1))]
+    jobs = [join(server, name=name, size=size) for name, size in (("a", 1), ("b", 2), ("c", 1))]
     gate.touch()
     assert [end(server, job)["output"]["of"] for job in jobs] == [2, 1, 2]
 
 
 def test_errors_have_runpods_form(server: Server, gate: Path) -> None:
     hold(server, gate)
-    returned = run(server, error="no")
-    exception = run(server, exception="odd")
-    fine = run(server, name="fine")
+    returned = join(server, error="no")
+    exception = join(server, exception="odd")
+    fine = join(server, name="fine")
     gate.touch()
     assert end(server, returned)["error"] == "no"
     error = json.loads(end(server, exception)["error"])
@@ -72,7 +86,7 @@ def test_errors_have_runpods_form(server: Server, gate: Path) -> None:
 
 def test_after_a_raise_each_job_runs_alone(server: Server, gate: Path) -> None:
     hold(server, gate)
-    jobs = [run(server, name="a"), run(server, **{"raise": "oh"}), run(server, name="c")]
+    jobs = [join(server, name="a"), join(server, **{"raise": "oh"}), join(server, name="c")]
     gate.touch()
     assert json.loads(end(server, jobs[1])["error"])["error_message"] == "oh"
     assert [end(server, jobs[n])["output"] for n in (0, 2)] == [

@@ -293,7 +293,7 @@ impl Executor for Runtime {
         PoolStatus {
             slots: count.total,
             free: count.idle,
-            batches: self.shared.batcher.sizes(),
+            batches: self.shared.batcher.status(),
             ..self.shared.state.pool_status(&idle)
         }
     }

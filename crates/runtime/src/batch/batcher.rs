@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidegate_core::counters::{Histogram, HistogramSnapshot};
+use tidegate_core::counters::Histogram;
+use tidegate_core::pool_status::BatchStatus;
 use tidegate_ipc::control::BatchLimits;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -101,9 +102,13 @@ impl Batcher {
         self.sizes.observe(f64::from(size));
     }
 
-    /// The sizes of the calls so far; `None` if the model does not batch.
-    pub(crate) fn sizes(&self) -> Option<HistogramSnapshot> {
-        self.state().is_used.then(|| self.sizes.read())
+    /// What waits, and the sizes of the calls so far; `None` if the model does not batch.
+    pub(crate) fn status(&self) -> Option<BatchStatus> {
+        let state = self.state();
+        state.is_used.then(|| BatchStatus {
+            waiting: state.former.waiting(),
+            sizes: self.sizes.read(),
+        })
     }
 
     /// A child takes batches until the returned value is dropped.

@@ -88,6 +88,12 @@ impl<T: Waiting> BatchFormer<T> {
         }
     }
 
+    /// The number of items that wait for a batch.
+    pub(crate) fn waiting(&self) -> usize {
+        let wanted = self.waiting.iter().filter(|(_, item)| !item.is_gone());
+        wanted.count()
+    }
+
     /// The items of a batch have ended.
     pub(crate) fn ended(&mut self, items: usize) {
         self.running -= items;
