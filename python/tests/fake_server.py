@@ -207,7 +207,7 @@ class Child:
             message = self.slots[0].recv(limit)
             assert isinstance(message, dict)
             if "batch_call" in message:
-                calls.append(message["batch_call"]["size"])
+                calls.append(len(message["batch_call"]["items"]))
                 continue
             outcome, inner = outcomes[message["item"]["n"]], message["item"]["message"]
             ((kind, body),) = inner.items()

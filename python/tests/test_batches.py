@@ -368,6 +368,142 @@ def test_trainings_are_not_batched(serve) -> None:
     assert outputs(child.run_batch({"n": 1})[0]) == ["2 m of 1"]
 
 
+def test_an_output_file_belongs_to_its_item(serve) -> None:
+    child = serve("""
+        import tidegate
+        from cog import Path
+
+        class Predictor:
+            def predict(self, n: int) -> Path:
+                return Path("x")
+
+            @tidegate.batched(max_size=2)
+            def predict_batch(self, items):
+                with open("same.txt", "w") as file:
+                    file.write(" ".join(str(item["n"]) for item in items))
+                return [Path("same.txt") for _ in items]
+        """)
+    first, _ = child.run_batch({"n": 1}, {"n": 2})
+    child.run_batch({"n": 3}, {"n": 4})
+    # The model continues at once, and may write to the same path while the server reads the file.
+    assert [Path(outcome.files[0]["filename"]).read_text() for outcome in first] == ["1 2", "1 2"]
+
+
+def test_a_rerun_gets_the_inputs_of_the_client(serve, tmp_path: Path) -> None:
+    child = serve("""
+        import tidegate
+        from cog import File
+
+        class Predictor:
+            def predict(self, name: str, file: File) -> str:
+                return ""
+
+            @tidegate.batched
+            def predict_batch(self, items):
+                results = [item.pop("name") + item["file"].read().decode() for item in items]
+                if len(items) > 1:
+                    raise ValueError("not together")
+                return results
+        """)
+    files = []
+    for name in ("a", "b"):
+        path = tmp_path / name
+        path.write_text(name * 3)
+        files.append(path)
+    jobs = [child._request(0, "prediction", {"name": path.name, "file": str(path)}) for path in files]
+    for job, path in zip(jobs, files, strict=True):
+        job["files"] = {"/file": str(path)}
+    child.slots[0].send({"batch": {"items": jobs}})
+    outcomes, calls = child.finish_batch(2)
+    assert (outputs(outcomes), calls) == (["aaaa", "bbbb"], [2, 1, 1])
+
+
+def test_one_item_that_needs_too_much_memory_does_not_lower_the_size(serve) -> None:
+    child = serve("""
+        import tidegate
+
+        class Predictor:
+            def predict(self, n: int) -> int:
+                return n
+
+            @tidegate.batched(max_size=8)
+            def predict_batch(self, items):
+                if any(item["n"] < 0 for item in items):
+                    raise MemoryError
+                return [len(items) for _ in items]
+        """)
+    outcomes, _ = child.run_batch(*[{"n": n} for n in (-1, 1, 2, 3)])
+    assert outcomes[0].error.startswith("Prediction failed: MemoryError")
+    _, calls = child.run_batch(*[{"n": n} for n in range(8)])
+    assert calls == [8]
+
+
+def test_calls_grow_again(serve) -> None:
+    child = serve(MEMORY)
+    child.run_batch(*[{"n": n} for n in range(4)])
+    sizes = {tuple(child.run_batch({"n": 1}, {"n": 2}, {"n": 3})[1]) for _ in range(60)}
+    assert sizes == {(2, 1), (3,)}
+
+
+def test_an_item_block_does_nothing_in_a_training(serve) -> None:
+    child = serve(
+        """
+        import tidegate
+
+        class Predictor:
+            def predict(self, n: int) -> int:
+                return n
+
+            @tidegate.batched
+            def predict_batch(self, items):
+                for number, item in enumerate(items):
+                    with tidegate.item(number):
+                        print("item", item["n"])
+                return [item["n"] for item in items]
+
+            def train(self, n: int) -> str:
+                return str(sum(self.predict_batch([{"n": n}, {"n": n}])))
+        """,
+        train="predict.py:Predictor",
+    )
+    child.start(kind="training", n=7)
+    outcome = child.finish()
+    assert (outcome.output, outcome.logs) == ("14", "item 7\nitem 7\n")
+
+
+def test_a_missing_cost_is_zero(serve) -> None:
+    child = serve("""
+        from typing import Optional
+        import tidegate
+
+        class Predictor:
+            def predict(self, text: Optional[str] = None) -> int:
+                return 0
+
+            @tidegate.batched(cost="text", max_cost=2)
+            def predict_batch(self, items):
+                return [len(items) for _ in items]
+        """)
+    assert outputs(child.run_batch({}, {"text": "ab"}, {"text": "c"})[0]) == [2, 2, 1]
+
+
+def test_text_without_a_line_break_is_not_lost(serve) -> None:
+    child = serve("""
+        import tidegate
+
+        class Predictor:
+            def predict(self, n: int) -> int:
+                return n
+
+            @tidegate.batched
+            def predict_batch(self, items):
+                print("half a line", end="", flush=True)
+                return [item["n"] for item in items]
+        """)
+    child.run_batch({"n": 1}, {"n": 2})
+    child.operator_log("half a line")
+
+
 METHODS = """
     import tidegate
     from cog import ConcatenateIterator

@@ -132,6 +132,12 @@ pub trait Running: Send {
     /// Requests that the job stops. It still ends with [`Event::Ended`].
     fn cancel(&mut self);
 
+    /// Resolves when the files of a job that has ended are no longer in use, for an executor that ends
+    /// a canceled job while its process continues. `None`: they are not in use.
+    fn files_in_use(&mut self) -> Option<BoxFuture<()>> {
+        None
+    }
+
     /// What to call when the end of the job is committed, for an executor that waits for it. Taken
     /// once it is decided how the job ends.
     fn on_committed(&mut self) -> Option<OnCommitted> {

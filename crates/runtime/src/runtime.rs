@@ -87,6 +87,7 @@ impl Runtime {
     /// Accepts no more jobs, waits until the running jobs have ended, then stops the children.
     pub(crate) async fn drain_and_stop(&self) {
         self.shared.pool.close();
+        self.shared.batcher.drain();
         while self.shared.pool.count().total > 0 && !self.shared.stop.is_cancelled() {
             tokio::time::sleep(POLL_INTERVAL).await;
         }

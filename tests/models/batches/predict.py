@@ -20,11 +20,13 @@ class Predictor(BasePredictor):
         text: str = "x",
         gate: str = Input(default="", description="Wait until this file exists"),
         how: str = "",
+        group: str = "",
+        padding: str = "",
         image: Path | None = Input(default=None),
     ) -> str:
         raise AssertionError("not called")
 
-    @tidegate.batched(max_size=4, max_wait="5ms")
+    @tidegate.batched(max_size=4, max_wait="5ms", group="group")
     def predict_batch(self, items):
         note(items)
         for number, item in enumerate(items):

@@ -33,6 +33,8 @@ struct BatcherState {
     accepts: bool,
     /// Whether the model stops: no child will take items again.
     is_closed: bool,
+    /// Whether children that die are not replaced any more.
+    is_draining: bool,
 }
 
 impl Batcher {
@@ -43,6 +45,7 @@ impl Batcher {
                 is_used: false,
                 accepts: false,
                 is_closed: false,
+                is_draining: false,
             }),
             changed: Notify::new(),
             sizes: Histogram::new(&SIZE_BOUNDS),
@@ -77,9 +80,15 @@ impl Batcher {
         self.changed.notify_waiters();
     }
 
-    /// An item was canceled, so that a batch may be complete without it.
+    /// An item was canceled: its memory is freed, and a batch may be complete without it.
     pub(crate) fn item_gone(&self) {
+        self.state().former.remove_gone();
         self.changed.notify_waiters();
+    }
+
+    /// The system has killed a child that ran a batch with `items` items.
+    pub(crate) fn out_of_memory(&self, items: usize) {
+        self.state().former.out_of_memory(items);
     }
 
     /// Ends all waiting items, and those that follow until a child is ready again.
@@ -91,6 +100,21 @@ impl Batcher {
         items.iter().for_each(|item| item.lost(NO_CHILD));
     }
 
+    /// The model is unloaded when its last item has ended. A child that dies from now on is not
+    /// replaced.
+    pub(crate) fn drain(&self) {
+        self.state().is_draining = true;
+        self.reject_items_without_child();
+    }
+
+    fn reject_items_without_child(&self) {
+        let state = self.state();
+        if state.is_draining && state.former.children() == 0 {
+            drop(state);
+            self.reject_items();
+        }
+    }
+
     /// Ends all items, because the model stops.
     pub(crate) fn close(&self) {
         self.state().is_closed = true;
@@ -98,8 +122,8 @@ impl Batcher {
     }
 
     /// Counts a call of the model with `size` items.
-    pub(crate) fn record_call(&self, size: u32) {
-        self.sizes.observe(f64::from(size));
+    pub(crate) fn record_call(&self, size: usize) {
+        self.sizes.observe(size as f64);
     }
 
     /// What waits, and the sizes of the calls so far; `None` if the model does not batch.
@@ -142,7 +166,7 @@ impl Batcher {
 
     /// The items of a batch have ended.
     pub(crate) fn batch_ended(&self, items: usize) {
-        self.state().former.ended(items);
+        self.state().former.ended(items, Instant::now());
     }
 }
 
@@ -154,6 +178,7 @@ pub(crate) struct RegisteredChild {
 impl Drop for RegisteredChild {
     fn drop(&mut self) {
         self.batcher.state().former.remove_child();
+        self.batcher.reject_items_without_child();
         // The share of each remaining child is larger now.
         self.batcher.changed.notify_waiters();
     }

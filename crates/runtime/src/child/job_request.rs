@@ -9,6 +9,9 @@ use tokio::io::AsyncWriteExt;
 
 use crate::scratch::Scratch;
 
+/// The part of a message around an item, at most.
+const ENVELOPE: usize = 64;
+
 /// What a child needs besides the request itself: the folder of the job, and the file of a large input.
 #[derive(Default)]
 pub(crate) struct JobFiles {
@@ -71,7 +74,7 @@ impl JobFiles {
         };
         let mut request = Vec::with_capacity(inline.len() + 256);
         append(&mut request, &predict, inline);
-        if request.len() > frame::MAX {
+        if request.len() + ENVELOPE > frame::MAX {
             return Err(format!(
                 "the job's context and files have more than {} bytes, the limit of one message",
                 frame::MAX
