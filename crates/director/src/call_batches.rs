@@ -11,8 +11,6 @@ use tidegate_core::director_api::{BatchedCall, BatchedReply};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// How many requests are in flight before calls wait.
-const MAX_IN_FLIGHT: usize = 2;
 /// The most calls of one request.
 const MAX_CALLS: usize = 32;
 /// How long a call waits for its turn. If the requests in flight take longer, it is sent alone.
@@ -20,9 +18,10 @@ const MAX_WAIT: Duration = Duration::from_millis(200);
 /// How long calls are sent alone after a process of the API did not know batches: the API is being upgraded.
 const ALONE_FOR: Duration = Duration::from_secs(30);
 
-/// The calls of this process.
-#[derive(Default)]
+/// The calls of one kind of this process.
 pub(crate) struct CallBatches {
+    /// How many requests are in flight before calls wait.
+    max_in_flight: usize,
     state: Mutex<State>,
 }
 
@@ -61,6 +60,13 @@ pub(crate) struct LedBatch {
 }
 
 impl CallBatches {
+    pub(crate) fn new(max_in_flight: usize) -> Arc<Self> {
+        Arc::new(Self {
+            max_in_flight,
+            state: Mutex::default(),
+        })
+    }
+
     /// Waits until the caller may send something, or has its reply.
     pub(crate) async fn turn(self: &Arc<Self>, call: impl FnOnce() -> BatchedCall) -> Turn {
         let (turn, next) = oneshot::channel();
@@ -72,7 +78,7 @@ impl CallBatches {
             {
                 return Turn::Alone(None);
             }
-            if state.in_flight < MAX_IN_FLIGHT {
+            if state.in_flight < self.max_in_flight {
                 state.in_flight += 1;
                 return Turn::Alone(Some(self.in_flight()));
             }
@@ -226,7 +232,7 @@ mod tests {
     /// The rights to send that are given without waiting.
     async fn fill(batches: &Arc<CallBatches>) -> Vec<Turn> {
         let mut turns = Vec::new();
-        for number in 0..MAX_IN_FLIGHT {
+        for number in 0..batches.max_in_flight {
             let turn = batches.turn(|| call(number)).await;
             assert!(matches!(turn, Turn::Alone(Some(_))));
             turns.push(turn);
@@ -245,7 +251,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_that_wait_go_together_and_each_gets_its_reply() {
-        let (batches, tasks) = (Arc::new(CallBatches::default()), TaskTracker::new());
+        let (batches, tasks) = (CallBatches::new(2), TaskTracker::new());
         let mut in_flight = fill(&batches).await;
         let waiting: Vec<_> = (10..13).map(|n| wait(&tasks, &batches, n)).collect();
         tokio::task::yield_now().await;
@@ -275,7 +281,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn callers_that_are_gone_hold_up_nobody() {
-        let (batches, tasks) = (Arc::new(CallBatches::default()), TaskTracker::new());
+        let (batches, tasks) = (CallBatches::new(2), TaskTracker::new());
         let mut in_flight = fill(&batches).await;
         let stays = wait(&tasks, &batches, 10);
         tokio::task::yield_now().await;
@@ -292,7 +298,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_batch_that_is_not_sent_lets_its_calls_go_alone() {
-        let (batches, tasks) = (Arc::new(CallBatches::default()), TaskTracker::new());
+        let (batches, tasks) = (CallBatches::new(2), TaskTracker::new());
         let mut in_flight = fill(&batches).await;
         let follower = wait(&tasks, &batches, 10);
         tokio::task::yield_now().await;
@@ -305,7 +311,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_does_not_wait_long() {
-        let batches = Arc::new(CallBatches::default());
+        let batches = CallBatches::new(2);
         let _in_flight = fill(&batches).await;
         let began = Instant::now();
         assert!(matches!(batches.turn(|| call(9)).await, Turn::Alone(None)));
@@ -314,7 +320,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_are_sent_alone_while_the_api_is_upgraded() {
-        let batches = Arc::new(CallBatches::default());
+        let batches = CallBatches::new(2);
         let _in_flight = fill(&batches).await;
         batches.pause();
         let began = Instant::now();
