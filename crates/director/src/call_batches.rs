@@ -40,7 +40,7 @@ struct WaitingCall {
 /// What a caller does next.
 pub(crate) enum Turn {
     /// It sends its call alone, and keeps the right to do so until the reply is there.
-    Alone(Option<InFlight>),
+    Alone(Option<SendRight>),
     /// It sends a batch, with its own call at the end.
     Lead(LedBatch),
     /// Its call was part of a batch, and this is the reply.
@@ -48,7 +48,7 @@ pub(crate) enum Turn {
 }
 
 /// The right to have a request in flight. When it is dropped, those who wait get it.
-pub(crate) struct InFlight {
+pub(crate) struct SendRight {
     batches: Option<Arc<CallBatches>>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct InFlight {
 pub(crate) struct LedBatch {
     followers: Vec<WaitingCall>,
     own: BatchedCall,
-    in_flight: InFlight,
+    in_flight: SendRight,
 }
 
 impl CallBatches {
@@ -97,8 +97,8 @@ impl CallBatches {
         self.lock().alone_until = Some(Instant::now() + ALONE_FOR);
     }
 
-    fn in_flight(self: &Arc<Self>) -> InFlight {
-        InFlight {
+    fn in_flight(self: &Arc<Self>) -> SendRight {
+        SendRight {
             batches: Some(Arc::clone(self)),
         }
     }
@@ -155,7 +155,7 @@ impl CallBatches {
     }
 }
 
-impl Drop for InFlight {
+impl Drop for SendRight {
     fn drop(&mut self) {
         if let Some(batches) = self.batches.take() {
             batches.pass_on();
@@ -187,7 +187,7 @@ impl LedBatch {
 /// The callers who wait for the replies to a batch. If it is dropped, they send their calls alone.
 pub(crate) struct BatchFollowers {
     turns: Vec<oneshot::Sender<Turn>>,
-    _in_flight: InFlight,
+    _in_flight: SendRight,
 }
 
 impl BatchFollowers {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn callers_that_are_gone_hold_up_nobody() {
+    async fn callers_that_are_gone_do_not_delay_others() {
         let (batches, tasks) = (CallBatches::new(2), TaskTracker::new());
         let mut in_flight = fill(&batches).await;
         let stays = wait(&tasks, &batches, 10);

@@ -239,7 +239,7 @@ pub(super) enum InsertedBy<'a> {
     OneStep,
     /// By several.
     SeveralSteps,
-    /// By the owner of its endpoint, and by nobody else.
+    /// By the owner of its endpoint, as long as it is the owner.
     Owner(&'a OwnerFence),
 }
 
