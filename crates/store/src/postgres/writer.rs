@@ -235,7 +235,8 @@ impl WriterTask {
         let prepared = within_limit(connection.repeated().prepare(connection)).await;
         if let Err(error) = prepared {
             tracing::debug!(error = %chain(&error), "failed to prepare statements");
-            self.has_pooler |= error.is_of_pooler();
+            // Whatever the reason is, it would be the same the next time.
+            self.has_pooler |= matches!(error, PgError::Sql(_)) && !error.is_connection_loss();
             // Its transaction may be open.
             self.connection = None;
         }
