@@ -119,7 +119,7 @@ def test_calls_in_one_request_get_their_own_replies(new_cluster: Cluster):
     assert call(api, "lease", lease(ids[2]))["granted"]["fence"]["attempt"] == 1
 
     def finish(id: str, granted: dict, token: str) -> dict:
-        end = {"completed_at": granted["began_at"], "output": id, "logs": "", "error": None, "metrics": {}}
+        end = {"completed_at": granted["began_at"], "output": [id], "logs": "", "error": None, "metrics": {}}
         end = {
             "account": "",
             "id": id,
