@@ -14,7 +14,7 @@ from pathlib import Path
 import requests
 from backends import Postgres, Redis
 from cluster import TOKEN, Cluster
-from requests_of_clients import create, ended, wait_for_start
+from requests_of_clients import create, ended, get, wait_for_start
 from server_process import Server
 from waiting import wait_until
 
@@ -91,6 +91,71 @@ def test_a_call_is_completed_when_its_director_disconnects(
         assert connection.recv(1) == b""
     # A claim of the message would end much later.
     assert receiver.wait_terminal(path)["output"] == "x", new_cluster.logs()
+    director.process.send_signal(signal.SIGCONT)
+
+
+def test_calls_in_one_request_get_their_own_replies(new_cluster: Cluster):
+    api = new_cluster.start_api()
+    director = new_cluster.start_director("echo")
+    new_cluster.wait_for_model("local/echo")
+    director.process.send_signal(signal.SIGSTOP)
+    ids = [create(api, text=text)["id"] for text in ("a", "b", "x" * 100_000)]
+    holder = {"name": "test", "boot": time.time_ns() // 1000}
+
+    def lease(id: str) -> dict:
+        return {"holder": holder, "job": {"account": "", "id": id}, "nonce": f"{7:032x}"}
+
+    def calls(*batch: dict) -> list[dict | None]:
+        return call(api, "calls", {"calls": list(batch)})["replies"]
+
+    replies = calls(*({"lease": lease(id)} for id in (*ids, "unknown")))
+    first, second, large, unknown = replies
+    assert first and second
+    assert first["lease"]["granted"]["spec"]["id"] == ids[0]
+    assert second["lease"]["granted"]["spec"]["id"] == ids[1]
+    assert unknown == {"lease": "over"}
+    # A large reply is asked for alone, and is the same lease.
+    assert large is None
+    assert call(api, "lease", lease(ids[2]))["granted"]["fence"]["attempt"] == 1
+
+    def finish(id: str, granted: dict, token: str) -> dict:
+        end = {"completed_at": granted["began_at"], "output": [id], "logs": "", "error": None, "metrics": {}}
+        end = {
+            "account": "",
+            "id": id,
+            "fence": granted["fence"],
+            "began_at": granted["began_at"],
+            "status": "succeeded",
+            "completion": {**end, "remote": None},
+            "message": None,
+        }
+        return {"finish": {"finish": end, "token": token}}
+
+    granted = [reply["lease"]["granted"] for reply in (first, second)]
+    ends = [
+        finish(ids[0], granted[0], granted[0]["token"]),
+        finish(ids[1], granted[1], granted[0]["token"]),
+    ]
+    # The second one has the token of another lease.
+    assert calls(*ends) == [{"finish": {"outcome": "committed"}}, None]
+    assert get(api, ids[0])["output"] == ids[0]
+    assert get(api, ids[1])["status"] == "processing"
+    # A repeated batch changes nothing.
+    assert calls(*ends) == [{"finish": {"outcome": "already_committed"}}, None]
+    director.process.send_signal(signal.SIGCONT)
+
+
+def test_a_slow_call_of_a_batch_is_repeated_alone(new_cluster: Cluster):
+    api = new_cluster.start_api()
+    director = new_cluster.start_director("echo")
+    new_cluster.wait_for_model("local/echo")
+    director.process.send_signal(signal.SIGSTOP)
+    id = create(api, text="a")["id"]
+    holder = {"name": "test", "boot": time.time_ns() // 1000}
+    lease = {"holder": holder, "job": {"account": "", "id": id}, "nonce": f"{7:032x}"}
+    with row_lock(new_cluster.postgres_url, id):
+        assert call(api, "calls", {"calls": [{"lease": lease}]}) == {"replies": [None]}
+    assert call(api, "lease", lease)["granted"]["fence"]["attempt"] == 1
     director.process.send_signal(signal.SIGCONT)
 
 

@@ -36,6 +36,10 @@ use crate::call_batches::{CallBatches, LedBatch, Turn};
 const CALL_LIMIT: Duration = Duration::from_secs(10);
 /// The longest time of one attempt of a call with a result, plus one second per MiB.
 const RESULT_LIMIT: Duration = Duration::from_secs(30);
+/// How many requests for leases are in flight before others wait. A free slot waits for a lease.
+const LEASES_IN_FLIGHT: usize = 2;
+/// How many requests with ends of jobs are in flight before others wait. Nothing but the client waits for them.
+const ENDS_IN_FLIGHT: usize = 1;
 /// The longest time of a batch. It is short, because its calls are repeated alone afterwards.
 const BATCH_LIMIT: Duration = Duration::from_secs(3);
 /// The largest end of a job in a batch.
@@ -134,7 +138,8 @@ pub struct ApiClient {
     /// The position of the URL that replied last.
     current: AtomicUsize,
     link: ApiLink,
-    batches: Arc<CallBatches>,
+    leases: Arc<CallBatches>,
+    ends: Arc<CallBatches>,
 }
 
 impl ApiClient {
@@ -150,7 +155,8 @@ impl ApiClient {
             authorization,
             current: AtomicUsize::new(0),
             link: ApiLink::default(),
-            batches: Arc::default(),
+            leases: CallBatches::new(LEASES_IN_FLIGHT),
+            ends: CallBatches::new(ENDS_IN_FLIGHT),
         })
     }
 
@@ -211,13 +217,14 @@ impl ApiClient {
     /// Makes a call together with others, or alone.
     async fn call_batched<R: DeserializeOwned>(
         &self,
+        batches: &Arc<CallBatches>,
         batched: impl FnOnce() -> BatchedCall,
         reply: impl FnOnce(BatchedReply) -> Option<R>,
         alone: impl Future<Output = Result<R, ApiError>>,
     ) -> Result<R, ApiError> {
-        let replied = match self.batches.turn(batched).await {
+        let replied = match batches.turn(batched).await {
             Turn::Replied(replied) => Some(replied),
-            Turn::Lead(batch) => self.lead(batch).await,
+            Turn::Lead(batch) => self.lead(batches, batch).await,
             Turn::Alone(in_flight) => {
                 let result = alone.await;
                 drop(in_flight);
@@ -232,7 +239,7 @@ impl ApiClient {
 
     /// Sends a batch and gives the others their replies; returns that of the leader. Each call that got none is
     /// repeated alone, so errors are not reported here.
-    async fn lead(&self, batch: LedBatch) -> Option<BatchedReply> {
+    async fn lead(&self, batches: &CallBatches, batch: LedBatch) -> Option<BatchedReply> {
         let (calls, followers) = batch.into_calls();
         let body = serde_json::to_vec(&CallBatch { calls }).ok()?;
         let index = self.current.load(Ordering::Relaxed);
@@ -251,7 +258,7 @@ impl ApiClient {
             }
             Err(error) => {
                 if matches!(error, ApiError::NotAnApi { .. }) {
-                    self.batches.pause();
+                    batches.pause();
                 }
                 None
             }
@@ -346,6 +353,7 @@ impl ApiCalls for ApiClient {
 
     async fn lease(&self, call: &LeaseCall) -> Result<LeaseReply, ApiError> {
         self.call_batched(
+            &self.leases,
             || BatchedCall::Lease(call.clone()),
             |reply| match reply {
                 BatchedReply::Lease(reply) => Some(reply),
@@ -377,6 +385,7 @@ impl ApiCalls for ApiClient {
             return alone.await;
         }
         self.call_batched(
+            &self.ends,
             || BatchedCall::Finish(Box::new(call.clone())),
             |reply| match reply {
                 BatchedReply::Finish(reply) => Some(reply),

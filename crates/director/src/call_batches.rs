@@ -11,8 +11,6 @@ use tidegate_core::director_api::{BatchedCall, BatchedReply};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// How many requests are in flight before calls wait.
-const MAX_IN_FLIGHT: usize = 2;
 /// The most calls of one request.
 const MAX_CALLS: usize = 32;
 /// How long a call waits for its turn. If the requests in flight take longer, it is sent alone.
@@ -20,9 +18,10 @@ const MAX_WAIT: Duration = Duration::from_millis(200);
 /// How long calls are sent alone after a process of the API did not know batches: the API is being upgraded.
 const ALONE_FOR: Duration = Duration::from_secs(30);
 
-/// The calls of this process.
-#[derive(Default)]
+/// The calls of one kind of this process.
 pub(crate) struct CallBatches {
+    /// How many requests are in flight before calls wait.
+    max_in_flight: usize,
     state: Mutex<State>,
 }
 
@@ -41,7 +40,7 @@ struct WaitingCall {
 /// What a caller does next.
 pub(crate) enum Turn {
     /// It sends its call alone, and keeps the right to do so until the reply is there.
-    Alone(Option<InFlight>),
+    Alone(Option<SendRight>),
     /// It sends a batch, with its own call at the end.
     Lead(LedBatch),
     /// Its call was part of a batch, and this is the reply.
@@ -49,7 +48,7 @@ pub(crate) enum Turn {
 }
 
 /// The right to have a request in flight. When it is dropped, those who wait get it.
-pub(crate) struct InFlight {
+pub(crate) struct SendRight {
     batches: Option<Arc<CallBatches>>,
 }
 
@@ -57,10 +56,17 @@ pub(crate) struct InFlight {
 pub(crate) struct LedBatch {
     followers: Vec<WaitingCall>,
     own: BatchedCall,
-    in_flight: InFlight,
+    in_flight: SendRight,
 }
 
 impl CallBatches {
+    pub(crate) fn new(max_in_flight: usize) -> Arc<Self> {
+        Arc::new(Self {
+            max_in_flight,
+            state: Mutex::default(),
+        })
+    }
+
     /// Waits until the caller may send something, or has its reply.
     pub(crate) async fn turn(self: &Arc<Self>, call: impl FnOnce() -> BatchedCall) -> Turn {
         let (turn, next) = oneshot::channel();
@@ -72,7 +78,7 @@ impl CallBatches {
             {
                 return Turn::Alone(None);
             }
-            if state.in_flight < MAX_IN_FLIGHT {
+            if state.in_flight < self.max_in_flight {
                 state.in_flight += 1;
                 return Turn::Alone(Some(self.in_flight()));
             }
@@ -91,8 +97,8 @@ impl CallBatches {
         self.lock().alone_until = Some(Instant::now() + ALONE_FOR);
     }
 
-    fn in_flight(self: &Arc<Self>) -> InFlight {
-        InFlight {
+    fn in_flight(self: &Arc<Self>) -> SendRight {
+        SendRight {
             batches: Some(Arc::clone(self)),
         }
     }
@@ -149,7 +155,7 @@ impl CallBatches {
     }
 }
 
-impl Drop for InFlight {
+impl Drop for SendRight {
     fn drop(&mut self) {
         if let Some(batches) = self.batches.take() {
             batches.pass_on();
@@ -181,7 +187,7 @@ impl LedBatch {
 /// The callers who wait for the replies to a batch. If it is dropped, they send their calls alone.
 pub(crate) struct BatchFollowers {
     turns: Vec<oneshot::Sender<Turn>>,
-    _in_flight: InFlight,
+    _in_flight: SendRight,
 }
 
 impl BatchFollowers {
@@ -226,7 +232,7 @@ mod tests {
     /// The rights to send that are given without waiting.
     async fn fill(batches: &Arc<CallBatches>) -> Vec<Turn> {
         let mut turns = Vec::new();
-        for number in 0..MAX_IN_FLIGHT {
+        for number in 0..batches.max_in_flight {
             let turn = batches.turn(|| call(number)).await;
             assert!(matches!(turn, Turn::Alone(Some(_))));
             turns.push(turn);
@@ -245,7 +251,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_that_wait_go_together_and_each_gets_its_reply() {
-        let (batches, tasks) = (Arc::new(CallBatches::default()), TaskTracker::new());
+        let (batches, tasks) = (CallBatches::new(2), TaskTracker::new());
         let mut in_flight = fill(&batches).await;
         let waiting: Vec<_> = (10..13).map(|n| wait(&tasks, &batches, n)).collect();
         tokio::task::yield_now().await;
@@ -274,8 +280,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn callers_that_are_gone_hold_up_nobody() {
-        let (batches, tasks) = (Arc::new(CallBatches::default()), TaskTracker::new());
+    async fn callers_that_are_gone_do_not_delay_others() {
+        let (batches, tasks) = (CallBatches::new(2), TaskTracker::new());
         let mut in_flight = fill(&batches).await;
         let stays = wait(&tasks, &batches, 10);
         tokio::task::yield_now().await;
@@ -292,7 +298,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_batch_that_is_not_sent_lets_its_calls_go_alone() {
-        let (batches, tasks) = (Arc::new(CallBatches::default()), TaskTracker::new());
+        let (batches, tasks) = (CallBatches::new(2), TaskTracker::new());
         let mut in_flight = fill(&batches).await;
         let follower = wait(&tasks, &batches, 10);
         tokio::task::yield_now().await;
@@ -305,7 +311,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_does_not_wait_long() {
-        let batches = Arc::new(CallBatches::default());
+        let batches = CallBatches::new(2);
         let _in_flight = fill(&batches).await;
         let began = Instant::now();
         assert!(matches!(batches.turn(|| call(9)).await, Turn::Alone(None)));
@@ -314,7 +320,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_are_sent_alone_while_the_api_is_upgraded() {
-        let batches = Arc::new(CallBatches::default());
+        let batches = CallBatches::new(2);
         let _in_flight = fill(&batches).await;
         batches.pause();
         let began = Instant::now();

@@ -102,6 +102,11 @@ impl Outbox {
         }
     }
 
+    /// How long taking messages may last, so that an attempt ends before the claim does.
+    pub(super) fn longest_take(&self) -> Duration {
+        self.claim.lasts - self.claim.lasts / CLAIM_ATTEMPTS
+    }
+
     /// Counts the attempts of this model's messages in its metrics.
     pub(crate) fn add_model(&self, model: &str, senders: &Arc<SenderDeps>) {
         let mut known = self.senders.lock().unwrap_or_else(PoisonError::into_inner);

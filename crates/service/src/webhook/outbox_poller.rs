@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidegate_core::outbox::TakeRequest;
 use tidegate_core::store::StoreError;
 use tidegate_core::{chain, planted};
+use tokio::time::Instant;
 
 use super::in_flight::InFlightMessage;
 use super::outbox::Outbox;
@@ -79,12 +80,24 @@ impl OutboxPoller {
             per_receiver: room.per_receiver,
             skip: room.full_receivers,
         };
+        let asked_at = Instant::now();
         let taken = self.outbox.store.take_messages(request).await;
         let taken = taken.inspect_err(|_| drop(in_flight.fill(Vec::new())))?;
         if let Some(next) = taken.next_due {
             self.outbox.poll_within(next);
         }
-        Ok(in_flight.fill(taken.messages))
+        let messages = in_flight.fill(taken.messages);
+        // The reply is late: the claims would end before the attempts, and other processes would send later
+        // messages about the same jobs meanwhile.
+        if asked_at.elapsed() > self.outbox.longest_take() && !messages.is_empty() {
+            tracing::debug!(
+                count = messages.len(),
+                "left webhooks that were read too late"
+            );
+            self.outbox.poll_within(self.outbox.claim.lasts);
+            return Ok(Vec::new());
+        }
+        Ok(messages)
     }
 
     fn send(&self, message: InFlightMessage) {

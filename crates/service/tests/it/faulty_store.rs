@@ -49,6 +49,9 @@ pub(crate) struct FaultyStore {
     failing_leases: AtomicUsize,
     failed_leases: AtomicUsize,
     failing_cancels: AtomicUsize,
+    /// How late the reply to the next call is that takes messages.
+    take_delay: Mutex<Duration>,
+    takes: AtomicUsize,
 }
 
 impl FaultyStore {
@@ -93,7 +96,19 @@ impl FaultyStore {
             failing_leases: AtomicUsize::new(0),
             failed_leases: AtomicUsize::new(0),
             failing_cancels: AtomicUsize::new(0),
+            take_delay: Mutex::default(),
+            takes: AtomicUsize::new(0),
         })
+    }
+
+    /// Makes the reply to the next call late that takes messages.
+    pub(crate) fn delay_take(&self, delay: Duration) {
+        *self.take_delay.lock().expect("no test panicked") = delay;
+    }
+
+    /// How many calls have taken messages.
+    pub(crate) fn takes(&self) -> usize {
+        self.takes.load(Ordering::SeqCst)
     }
 
     /// Makes ends wait.
@@ -392,7 +407,13 @@ impl Store for FaultyStore {
     }
 
     async fn take_messages(&self, request: TakeRequest) -> Result<TakenMessages, StoreError> {
-        self.store.take_messages(request).await
+        let taken = self.store.take_messages(request).await;
+        if taken.as_ref().is_ok_and(|taken| !taken.messages.is_empty()) {
+            self.takes.fetch_add(1, Ordering::SeqCst);
+            let delay = std::mem::take(&mut *self.take_delay.lock().expect("no test panicked"));
+            tokio::time::sleep(delay).await;
+        }
+        taken
     }
 
     async fn record_attempt(

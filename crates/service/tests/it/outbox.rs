@@ -77,11 +77,20 @@ async fn serve(mut stream: TcpStream, responds: bool, requests: Arc<AtomicUsize>
 }
 
 fn service(store: &Arc<FaultyStore>, retry_for: Duration) -> (FakeModel, JobService) {
+    service_with_timeout(store, retry_for, LIMIT)
+}
+
+fn service_with_timeout(
+    store: &Arc<FaultyStore>,
+    retry_for: Duration,
+    webhook_timeout: Duration,
+) -> (FakeModel, JobService) {
     let model = FakeModel::without_streaming(1);
     let options = ServiceOptions {
         store: Some(Arc::<FaultyStore>::clone(store)),
         net: tidegate_net::Config {
             networks: AllowedNetworks::parse("127.0.0.1").expect("a valid address"),
+            webhook_timeout,
             ..Default::default()
         },
         retry_for: Some(retry_for),
@@ -291,6 +300,23 @@ async fn a_delivered_message_is_not_sent_again_when_the_store_fails() {
     run_job(&model, &jobs, "mine", &receiver.address).await;
     let message = message_that(&store, is_settled).await;
     assert_eq!((receiver.count(), message.attempts), (1, 1));
+}
+
+/// Another process may take it by then, and send a later message about the job.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_not_sent_when_its_claim_would_end_during_the_attempt() {
+    let store = FaultyStore::new();
+    let receiver = TestReceiver::start(true).await;
+    let timeout = Duration::from_secs(1);
+    end_elsewhere(&store, message("late", &receiver.address)).await;
+    store.delay_take(timeout + Duration::from_millis(100));
+    let (_, jobs) = service_with_timeout(&store, DAY, timeout);
+    resume(&jobs).await;
+    wait_for_requests(&receiver, 1).await;
+    assert!(store.takes() >= 2, "the first time it was left");
+    message_that(&store, is_settled).await;
+    jobs.close(Duration::ZERO).await;
+    assert_eq!(receiver.count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -114,6 +114,20 @@ pub async fn a_lease_is_granted_with_the_record(store: Arc<dyn LeasingStore>) {
     assert!(lease.record.started_at.is_some());
 }
 
+/// The record has the input, however large it is.
+pub async fn a_lease_is_granted_with_a_large_input(store: Arc<dyn LeasingStore>) {
+    for (name, bytes) in [("small", 10_000), ("large", 1_000_000)] {
+        let spec = JobSpec {
+            input: format!(r#"{{"text":"{}"}}"#, "x".repeat(bytes)).into(),
+            ..spec(name)
+        };
+        store.insert(spec.clone()).await.unwrap();
+        let lease = granted(&*store, request(name, "one", 7)).await;
+        assert_eq!(lease.record.spec.input, spec.input);
+        assert_eq!(lease.record, get(&*store, name).await);
+    }
+}
+
 /// A lost answer costs nothing.
 pub async fn the_same_nonce_gets_the_same_lease(store: Arc<dyn LeasingStore>) {
     store.insert(spec("a")).await.unwrap();

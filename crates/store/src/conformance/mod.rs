@@ -118,6 +118,7 @@ macro_rules! conformance {
     (@cluster_leases $open:ident) => {
         $crate::conformance!(@cases $open, cluster_leases:
             a_lease_is_granted_with_the_record,
+            a_lease_is_granted_with_a_large_input,
             the_same_nonce_gets_the_same_lease,
             the_holder_of_a_lease_is_known,
             a_live_lease_refuses_others,

@@ -48,7 +48,7 @@ pub(super) const BEGIN_CHANGES: &str = concat!(
     "BEGIN; SET LOCAL statement_timeout = '12s'; SET LOCAL idle_in_transaction_session_timeout = '12s';
      SELECT pg_advisory_xact_lock_shared(",
     changes_lock!(),
-    "), pg_backend_pid()"
+    ")"
 );
 /// Begins a transaction that sees all changes with numbers that were assigned before.
 const BEGIN_AFTER_CHANGES: &str = concat!(

@@ -54,6 +54,15 @@ impl From<ColumnError> for PgError {
 }
 
 impl PgError {
+    /// Why the transaction of prepared statements could not begin.
+    pub(super) fn of_begin(error: tokio_postgres::Error) -> Self {
+        // The check of the session divides by zero: see `repeated`.
+        if error.code() == Some(&SqlState::DIVISION_BY_ZERO) {
+            return Self::OtherSession;
+        }
+        Self::Sql(error)
+    }
+
     fn state(&self) -> Option<&SqlState> {
         match self {
             Self::Sql(error) => error.code(),

@@ -215,7 +215,7 @@ impl PostgresStore {
             let order = LockOrder::Job(job.account.clone(), job.id.clone());
             let decision = self
                 .writer
-                .change(order, OVERHEAD, query.clone(), |client, query| {
+                .change_in_one_step(order, OVERHEAD, query.clone(), |client, query| {
                     Box::pin(acquire::grant(client, query))
                 })
                 .await?;

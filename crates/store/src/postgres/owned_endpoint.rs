@@ -22,7 +22,7 @@ use tokio_postgres::Client;
 
 use super::connection::{Connections, LentConnection, TransactionWork};
 use super::error::PgError;
-use super::port::{OVERHEAD, check_final, size};
+use super::port::{InsertedBy, OVERHEAD, check_final, size};
 use super::query::{bigint, first, text};
 use super::text::escape;
 use super::writer::{ChangeWriter, LockOrder};
@@ -204,7 +204,7 @@ impl JobRecords for OwnedEndpointStore {
 impl Store for OwnedEndpointStore {
     async fn insert(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
         self.store
-            .insert_with(Some(&self.owner), spec, None, |client, job| {
+            .insert_with(InsertedBy::Owner(&self.owner), spec, None, |client, job| {
                 Box::pin(jobs::insert(client, job))
             })
             .await
@@ -212,7 +212,7 @@ impl Store for OwnedEndpointStore {
 
     async fn replace(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
         self.store
-            .insert_with(Some(&self.owner), spec, None, |client, job| {
+            .insert_with(InsertedBy::Owner(&self.owner), spec, None, |client, job| {
                 Box::pin(jobs::replace(client, job))
             })
             .await
@@ -224,9 +224,12 @@ impl Store for OwnedEndpointStore {
         lease: LeaseRequest,
     ) -> Result<Inserted, StoreError> {
         self.store
-            .insert_with(Some(&self.owner), spec, Some(lease), |client, job| {
-                Box::pin(jobs::insert(client, job))
-            })
+            .insert_with(
+                InsertedBy::Owner(&self.owner),
+                spec,
+                Some(lease),
+                |client, job| Box::pin(jobs::insert(client, job)),
+            )
             .await
     }
 

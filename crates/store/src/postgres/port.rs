@@ -34,7 +34,7 @@ impl JobRecords for PostgresStore {
     async fn lease(&self, request: LeaseRequest) -> Result<LeaseResult, StoreError> {
         let order = LockOrder::Job(request.account.clone(), request.id.clone());
         self.writer
-            .change(order, OVERHEAD, request, |client, request| {
+            .change_in_one_step(order, OVERHEAD, request, |client, request| {
                 Box::pin(leases::grant(client, request))
             })
             .await
@@ -43,8 +43,17 @@ impl JobRecords for PostgresStore {
     async fn finish(&self, finish: JobFinish) -> Result<FinishOutcome, StoreError> {
         check_final(&finish)?;
         let order = LockOrder::Job(finish.account.clone(), finish.id.clone());
+        let bytes = size(&finish);
+        if finish.message.is_none() {
+            let finish = self
+                .writer
+                .change_in_one_step(order, bytes, finish, |client, finish| {
+                    Box::pin(jobs::finish(client, finish))
+                });
+            return finish.await;
+        }
         self.writer
-            .change(order, size(&finish), finish, |client, finish| {
+            .change(order, bytes, finish, |client, finish| {
                 Box::pin(jobs::finish(client, finish))
             })
             .await
@@ -54,14 +63,14 @@ impl JobRecords for PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     async fn insert(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
-        self.insert_with(None, spec, None, |client, job| {
+        self.insert_with(InsertedBy::OneStep, spec, None, |client, job| {
             Box::pin(jobs::insert(client, job))
         })
         .await
     }
 
     async fn replace(&self, spec: JobSpec) -> Result<Inserted, StoreError> {
-        self.insert_with(None, spec, None, |client, job| {
+        self.insert_with(InsertedBy::SeveralSteps, spec, None, |client, job| {
             Box::pin(jobs::replace(client, job))
         })
         .await
@@ -72,7 +81,7 @@ impl Store for PostgresStore {
         spec: JobSpec,
         lease: LeaseRequest,
     ) -> Result<Inserted, StoreError> {
-        self.insert_with(None, spec, Some(lease), |client, job| {
+        self.insert_with(InsertedBy::OneStep, spec, Some(lease), |client, job| {
             Box::pin(jobs::insert(client, job))
         })
         .await
@@ -223,12 +232,22 @@ impl Store for PostgresStore {
     }
 }
 
+/// How a job is inserted.
+#[derive(Clone, Copy)]
+pub(super) enum InsertedBy<'a> {
+    /// By one statement.
+    OneStep,
+    /// By several.
+    SeveralSteps,
+    /// By the owner of its endpoint, as long as it is the owner.
+    Owner(&'a OwnerFence),
+}
+
 impl PostgresStore {
-    /// Inserts a job. A job with the same content is the one of an earlier call whose answer was lost. With
-    /// `owner`, it is inserted only by the owner of the endpoint.
+    /// Inserts a job. A job with the same content is the one of an earlier call whose answer was lost.
     pub(super) async fn insert_with(
         &self,
-        owner: Option<&OwnerFence>,
+        by: InsertedBy<'_>,
         spec: JobSpec,
         lease: Option<LeaseRequest>,
         insert: TransactionWork<JobInsert, bool>,
@@ -241,9 +260,11 @@ impl PostgresStore {
                 lease: lease.clone(),
             };
             let bytes = OVERHEAD + spec.input.len();
-            let is_new = match owner {
-                None => self.writer.change(order, bytes, job, insert).await?,
-                Some(owner) => owner.write(&self.writer, order, bytes, job, insert).await?,
+            let writer = &self.writer;
+            let is_new = match by {
+                InsertedBy::OneStep => writer.change_in_one_step(order, bytes, job, insert).await?,
+                InsertedBy::SeveralSteps => writer.change(order, bytes, job, insert).await?,
+                InsertedBy::Owner(owner) => owner.write(writer, order, bytes, job, insert).await?,
             };
             if is_new {
                 return Ok(Inserted::New);

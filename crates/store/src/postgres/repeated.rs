@@ -5,17 +5,18 @@
 //! again every second. A statement that is run less often is not prepared.
 //!
 //! A pooler that lends its connections for one transaction loses the names, or mixes them up with those of
-//! other processes. So a transaction with prepared statements is committed only if it runs in the session in
-//! which they were prepared, and after the first sign of a pooler none is prepared any more.
+//! other processes. So a transaction with prepared statements fails unless it runs in the session in which they
+//! were prepared, and after the first sign of a pooler none is prepared any more.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join, try_join_all};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, SimpleQueryMessage, Statement};
 
+use super::connection::BEGIN_CHANGES;
 use super::error::PgError;
 
 /// How often statements are prepared again.
@@ -35,10 +36,8 @@ struct State {
     /// By the address of the text: comparing the texts would take longer.
     statements: HashMap<usize, RepeatedStatement>,
     period_began: Instant,
-    /// The session in which the statements are prepared.
-    session: Option<SessionId>,
-    /// Whether the current transaction has run a prepared statement.
-    was_used: bool,
+    /// Begins a transaction in the session in which the statements are prepared, and fails in any other.
+    begin: Option<Arc<str>>,
 }
 
 struct RepeatedStatement {
@@ -48,20 +47,6 @@ struct RepeatedStatement {
     prepared: Option<Statement>,
 }
 
-/// The process of PostgreSQL that runs a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SessionId(i32);
-
-impl SessionId {
-    /// The session of a reply to statements whose last column is `pg_backend_pid()`.
-    pub(super) fn of_reply(reply: &[SimpleQueryMessage]) -> Option<Self> {
-        reply.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(row.len() - 1)?.parse().ok().map(Self),
-            _ => None,
-        })
-    }
-}
-
 impl RepeatedStatements {
     /// Statements of a connection that has one user, which calls [`RepeatedStatements::prepare`] between its
     /// transactions. Without it, none is prepared.
@@ -69,8 +54,7 @@ impl RepeatedStatements {
         self.lock().get_or_insert_with(|| State {
             statements: HashMap::new(),
             period_began: Instant::now(),
-            session: None,
-            was_used: false,
+            begin: None,
         });
     }
 
@@ -93,21 +77,13 @@ impl RepeatedStatements {
                 prepared: None,
             });
         statement.runs += 1;
-        let prepared = statement.prepared.clone().filter(|_| is_usable)?;
-        state.was_used = true;
-        Some(prepared)
+        statement.prepared.clone().filter(|_| is_usable)
     }
 
-    /// Refuses the commit of a transaction that ran prepared statements in another session.
-    pub(super) fn check_session(&self, session: Option<SessionId>) -> Result<(), PgError> {
-        let mut state = self.lock();
-        let Some(state) = state.as_mut() else {
-            return Ok(());
-        };
-        if std::mem::take(&mut state.was_used) && state.session != session {
-            return Err(PgError::OtherSession);
-        }
-        Ok(())
+    /// Begins a transaction that may run the prepared statements.
+    pub(super) fn begin_changes(&self) -> Arc<str> {
+        let begin = self.lock().as_ref().and_then(|state| state.begin.clone());
+        begin.unwrap_or_else(|| BEGIN_CHANGES.into())
     }
 
     /// Prepares no more statements.
@@ -118,8 +94,7 @@ impl RepeatedStatements {
     /// Forgets the prepared statements.
     pub(super) fn forget(&self) {
         if let Some(state) = self.lock().as_mut() {
-            state.session = None;
-            state.was_used = false;
+            state.begin = None;
             state.statements.clear();
         }
     }
@@ -135,11 +110,16 @@ impl RepeatedStatements {
             Ok::<_, PgError>((sql.as_ptr() as usize, prepared))
         });
         let (begun, prepared) = join(begin, try_join_all(statements)).await;
-        let session = SessionId::of_reply(&begun?);
+        let process = process_id(&begun?);
         let prepared = prepared?;
         client.batch_execute("COMMIT").await?;
+        let Some(process) = process else {
+            return Ok(());
+        };
+        // An error, so that the database itself refuses the statements that follow.
+        let begin = format!("{BEGIN_CHANGES}, 1 / (pg_backend_pid() = {process})::integer");
         if let Some(state) = self.lock().as_mut() {
-            state.session = session;
+            state.begin = Some(begin.into());
             for (key, prepared) in prepared {
                 if let Some(statement) = state.statements.get_mut(&key) {
                     statement.prepared = Some(prepared);
@@ -157,6 +137,7 @@ impl RepeatedStatements {
             return None;
         }
         state.period_began = Instant::now();
+        state.begin = None;
         // A statement that is dropped is deallocated in the database.
         state
             .statements
@@ -173,4 +154,12 @@ impl RepeatedStatements {
     fn lock(&self) -> MutexGuard<'_, Option<State>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The process of PostgreSQL in the reply to a statement that returns it.
+fn process_id(reply: &[SimpleQueryMessage]) -> Option<i32> {
+    reply.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+        _ => None,
+    })
 }

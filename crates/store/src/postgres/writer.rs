@@ -1,7 +1,7 @@
 //! The writer: the task that commits the changes of single jobs and messages.
 //!
 //! It takes all waiting changes, runs their statements in one transaction without waiting for the reply to
-//! each, and commits. It never waits for more changes: they queue up during a commit. Changes lock their
+//! each, and commits; if each change is one statement, all of that is one round trip. It never waits for more changes: they queue up during a commit. Changes lock their
 //! rows in one order, the same in all processes. If a change fails, the transaction is rolled back and the
 //! changes are committed in smaller parts, so that it fails alone. If the connection is lost, all are
 //! repeated: a change that was committed already must have no effect the second time. The writer has a
@@ -10,17 +10,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::future::{BoxFuture, join, join_all};
+use futures_util::future::{BoxFuture, join, join_all, join3};
 use tidegate_core::store::{StoreError, StoreMetrics};
 use tidegate_core::{Account, JobId, chain};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::connection::{
-    BEGIN_CHANGES, Connections, LentConnection, Retry, TransactionWork, within_limit,
-};
+use super::connection::{Connections, LentConnection, Retry, TransactionWork, within_limit};
 use super::error::PgError;
-use super::repeated::SessionId;
 
 /// How many changes can be queued; further callers wait.
 const INBOX: usize = 1024;
@@ -75,6 +72,38 @@ impl ChangeWriter {
         A: Send + Sync + 'static,
         T: Send + 'static,
     {
+        self.queue(order, bytes, arguments, (Steps::Several, work))
+            .await
+    }
+
+    /// Like [`ChangeWriter::change`], for work whose first statement makes all of the changes. Others only read,
+    /// and may run after the commit.
+    pub(super) async fn change_in_one_step<A, T>(
+        &self,
+        order: LockOrder,
+        bytes: usize,
+        arguments: A,
+        work: TransactionWork<A, T>,
+    ) -> Result<T, StoreError>
+    where
+        A: Send + Sync + 'static,
+        T: Send + 'static,
+    {
+        self.queue(order, bytes, arguments, (Steps::One, work))
+            .await
+    }
+
+    async fn queue<A, T>(
+        &self,
+        order: LockOrder,
+        bytes: usize,
+        arguments: A,
+        (steps, work): (Steps, TransactionWork<A, T>),
+    ) -> Result<T, StoreError>
+    where
+        A: Send + Sync + 'static,
+        T: Send + 'static,
+    {
         if bytes > MAX_CHANGE_BYTES {
             return Err(StoreError::Invalid(format!(
                 "{bytes} bytes are more than PostgreSQL takes at once ({MAX_CHANGE_BYTES})"
@@ -86,6 +115,7 @@ impl ChangeWriter {
             bytes,
             queued_at: Instant::now(),
             arguments,
+            steps,
             work,
             result: None,
             tx,
@@ -99,8 +129,18 @@ impl ChangeWriter {
     }
 }
 
+/// How many statements of a change write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Steps {
+    /// The first, which is sent at once.
+    One,
+    /// Others too, which need the reply to the first.
+    Several,
+}
+
 /// A queued change: the work, its result and the channel of its caller.
 trait Change: Send {
+    fn steps(&self) -> Steps;
     fn order(&self) -> &LockOrder;
     fn bytes(&self) -> usize;
     fn queued_at(&self) -> Instant;
@@ -113,12 +153,17 @@ struct PendingChange<A, T> {
     bytes: usize,
     queued_at: Instant,
     arguments: A,
+    steps: Steps,
     work: TransactionWork<A, T>,
     result: Option<T>,
     tx: oneshot::Sender<Result<T, StoreError>>,
 }
 
 impl<A: Send + Sync, T: Send> Change for PendingChange<A, T> {
+    fn steps(&self) -> Steps {
+        self.steps
+    }
+
     fn order(&self) -> &LockOrder {
         &self.order
     }
@@ -190,7 +235,8 @@ impl WriterTask {
         let prepared = within_limit(connection.repeated().prepare(connection)).await;
         if let Err(error) = prepared {
             tracing::debug!(error = %chain(&error), "failed to prepare statements");
-            self.has_pooler |= error.is_of_pooler();
+            // Whatever the reason is, it would be the same the next time.
+            self.has_pooler |= matches!(error, PgError::Sql(_)) && !error.is_connection_loss();
             // Its transaction may be open.
             self.connection = None;
         }
@@ -303,22 +349,31 @@ async fn transact(
     connection: &LentConnection,
     changes: &mut [Box<dyn Change>],
 ) -> Result<Result<(), PgError>, PgError> {
+    let is_one_step = changes.iter().all(|change| change.steps() == Steps::One);
+    let begin = connection.repeated().begin_changes();
+    let begin = connection.batch_execute(&begin);
     let statements = join_all(changes.iter_mut().map(|change| change.apply(connection)));
-    let (begun, applied) = join(connection.simple_query(BEGIN_CHANGES), statements).await;
-    let (session, failed_begin) = match begun {
-        Ok(reply) => (SessionId::of_reply(&reply), None),
-        Err(error) => (None, Some(PgError::from(error))),
+    let (begun, applied, ended) = if is_one_step {
+        // PostgreSQL rolls a transaction back in which a statement has failed.
+        let commit = connection.batch_execute("COMMIT");
+        let (begun, applied, committed) = join3(begin, statements, commit).await;
+        (begun, applied, Some(committed))
+    } else {
+        let (begun, applied) = join(begin, statements).await;
+        (begun, applied, None)
     };
-    let errors = failed_begin
+    let errors = begun
+        .err()
+        .map(PgError::of_begin)
         .into_iter()
         .chain(applied.into_iter().filter_map(Result::err));
-    let outcome = first_cause(errors).and(connection.repeated().check_session(session));
-    let end = if outcome.is_ok() {
-        "COMMIT"
-    } else {
-        "ROLLBACK"
+    let outcome = first_cause(errors);
+    let ended = match (ended, &outcome) {
+        (Some(ended), _) => ended,
+        (None, Ok(())) => connection.batch_execute("COMMIT").await,
+        (None, Err(_)) => connection.batch_execute("ROLLBACK").await,
     };
-    match connection.batch_execute(end).await {
+    match ended {
         Ok(()) => Ok(outcome),
         // The first error says more than the one of the rollback.
         Err(error) => Err(outcome.err().unwrap_or(PgError::Sql(error))),

@@ -34,7 +34,7 @@ pub(crate) struct TransactionPooler {
 struct Shared {
     mode: PoolerMode,
     server: PathBuf,
-    sessions: Mutex<VecDeque<UnixStream>>,
+    sessions: Mutex<VecDeque<Peer>>,
     returned: Notify,
     opened: AtomicUsize,
     /// Runs of statements that have a name.
@@ -90,22 +90,24 @@ async fn accept(listener: UnixListener, shared: Arc<Shared>) {
 }
 
 impl Shared {
-    async fn serve(&self, mut client: UnixStream) -> std::io::Result<()> {
-        let startup = read_startup(&mut client).await?;
+    async fn serve(&self, client: UnixStream) -> std::io::Result<()> {
+        let mut client = Peer::new(client);
+        let startup = client.startup().await?;
         let (session, greeting) = self.open(&startup).await?;
         if self.opened.fetch_add(1, Ordering::Relaxed) < self.mode.sessions {
             self.sessions.lock().await.push_back(session);
+            self.returned.notify_one();
         }
-        client.write_all(&greeting).await?;
+        client.stream.write_all(&greeting).await?;
         loop {
-            let first = read_message(&mut client).await?;
+            let first = client.next().await?;
             if first.kind == b'X' {
                 return Ok(());
             }
             let mut session = self.take().await;
             self.transact(&mut client, &mut session, first).await?;
             if self.mode.discards {
-                discard(&mut session).await?;
+                session.discard().await?;
             }
             self.sessions.lock().await.push_back(session);
             self.returned.notify_one();
@@ -113,12 +115,12 @@ impl Shared {
     }
 
     /// A connection to PostgreSQL, and all messages up to the one that it is ready.
-    async fn open(&self, startup: &[u8]) -> std::io::Result<(UnixStream, Vec<u8>)> {
-        let mut session = UnixStream::connect(&self.server).await?;
-        session.write_all(startup).await?;
+    async fn open(&self, startup: &[u8]) -> std::io::Result<(Peer, Vec<u8>)> {
+        let mut session = Peer::new(UnixStream::connect(&self.server).await?);
+        session.stream.write_all(startup).await?;
         let mut greeting = Vec::new();
         loop {
-            let message = read_message(&mut session).await?;
+            let message = session.next().await?;
             greeting.extend(message.bytes());
             if message.kind == b'Z' {
                 return Ok((session, greeting));
@@ -126,10 +128,9 @@ impl Shared {
         }
     }
 
-    async fn take(&self) -> UnixStream {
+    async fn take(&self) -> Peer {
         loop {
             if let Some(session) = self.sessions.lock().await.pop_front() {
-                self.returned.notify_one();
                 return session;
             }
             self.returned.notified().await;
@@ -139,60 +140,106 @@ impl Shared {
     /// Passes messages on until no transaction is open and no reply is missing.
     async fn transact(
         &self,
-        client: &mut UnixStream,
-        session: &mut UnixStream,
+        client: &mut Peer,
+        session: &mut Peer,
         first: Message,
     ) -> std::io::Result<()> {
         let mut missing = self.forward(session, &first).await?;
-        let (mut from_client, mut to_client) = client.split();
-        let (mut from_server, mut to_server) = session.split();
         loop {
-            tokio::select! {
-                biased;
-                // Both sides send whole messages in one write, so a message that has begun is complete.
-                ready = from_client.readable() => {
-                    ready?;
-                    let message = read_message(&mut from_client).await?;
-                    missing += self.forward(&mut to_server, &message).await?;
-                }
-                ready = from_server.readable() => {
-                    ready?;
-                    let message = read_message(&mut from_server).await?;
-                    to_client.write_all(&message.bytes()).await?;
-                    if message.kind == b'Z' {
-                        missing -= 1;
-                        if missing == 0 && message.body == b"I" {
-                            return Ok(());
-                        }
+            while let Some(message) = client.pop() {
+                missing += self.forward(session, &message).await?;
+            }
+            while let Some(message) = session.pop() {
+                client.stream.write_all(&message.bytes()).await?;
+                if message.kind == b'Z' {
+                    missing -= 1;
+                    if missing == 0 && message.body == b"I" {
+                        return Ok(());
                     }
                 }
+            }
+            tokio::select! {
+                filled = client.fill() => filled?,
+                filled = session.fill() => filled?,
             }
         }
     }
 
     /// Sends a message to PostgreSQL; returns how many times it will say that it is ready.
-    async fn forward(
-        &self,
-        to: &mut (impl AsyncWriteExt + Unpin),
-        message: &Message,
-    ) -> std::io::Result<usize> {
+    async fn forward(&self, to: &mut Peer, message: &Message) -> std::io::Result<usize> {
         // Bind: the name of the portal, then that of the statement.
         if message.kind == b'B' && message.body.split(|byte| *byte == 0).nth(1) != Some(b"") {
             self.named_runs.fetch_add(1, Ordering::Relaxed);
         }
-        to.write_all(&message.bytes()).await?;
+        to.stream.write_all(&message.bytes()).await?;
         Ok(usize::from(matches!(message.kind, b'Q' | b'S')))
     }
 }
 
-async fn discard(session: &mut UnixStream) -> std::io::Result<()> {
-    let query = Message {
-        kind: b'Q',
-        body: b"DISCARD ALL\0".to_vec(),
-    };
-    session.write_all(&query.bytes()).await?;
-    while read_message(session).await?.kind != b'Z' {}
-    Ok(())
+/// A client or PostgreSQL.
+struct Peer {
+    stream: UnixStream,
+    received: Vec<u8>,
+}
+
+impl Peer {
+    fn new(stream: UnixStream) -> Self {
+        Self {
+            stream,
+            received: Vec::new(),
+        }
+    }
+
+    /// Receives more. Nothing is lost if it is dropped.
+    async fn fill(&mut self) -> std::io::Result<()> {
+        if self.stream.read_buf(&mut self.received).await? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
+    }
+
+    /// The next message, if it was received.
+    fn pop(&mut self) -> Option<Message> {
+        let length = u32::from_be_bytes(self.received.get(1..5)?.try_into().unwrap());
+        let end = 1 + length as usize;
+        let body = self.received.get(5..end)?.to_vec();
+        let kind = self.received[0];
+        self.received.drain(..end);
+        Some(Message { kind, body })
+    }
+
+    async fn next(&mut self) -> std::io::Result<Message> {
+        loop {
+            if let Some(message) = self.pop() {
+                return Ok(message);
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// The first message of a client, which has no kind. The request for TLS before it is refused.
+    async fn startup(&mut self) -> std::io::Result<Vec<u8>> {
+        loop {
+            let length = self.stream.read_u32().await?;
+            let mut startup = length.to_be_bytes().to_vec();
+            startup.resize(length as usize, 0);
+            self.stream.read_exact(&mut startup[4..]).await?;
+            if startup.len() > 8 {
+                return Ok(startup);
+            }
+            self.stream.write_all(b"N").await?;
+        }
+    }
+
+    async fn discard(&mut self) -> std::io::Result<()> {
+        let query = Message {
+            kind: b'Q',
+            body: b"DISCARD ALL\0".to_vec(),
+        };
+        self.stream.write_all(&query.bytes()).await?;
+        while self.next().await?.kind != b'Z' {}
+        Ok(())
+    }
 }
 
 /// A message of the protocol.
@@ -209,20 +256,4 @@ impl Message {
         bytes.extend(&self.body);
         bytes
     }
-}
-
-async fn read_message(from: &mut (impl AsyncReadExt + Unpin)) -> std::io::Result<Message> {
-    let kind = from.read_u8().await?;
-    let mut body = vec![0; from.read_u32().await? as usize - 4];
-    from.read_exact(&mut body).await?;
-    Ok(Message { kind, body })
-}
-
-/// The first message of a client, which has no kind.
-async fn read_startup(client: &mut UnixStream) -> std::io::Result<Vec<u8>> {
-    let length = client.read_u32().await?;
-    let mut startup = length.to_be_bytes().to_vec();
-    startup.resize(length as usize, 0);
-    client.read_exact(&mut startup[4..]).await?;
-    Ok(startup)
 }
