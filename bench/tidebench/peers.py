@@ -44,10 +44,9 @@ class Tidegate(Peer):
 
     def command(self, kind: Kind, port: int) -> Command:
         model = self.models / kind.value
-        argv = (self.binary, "serve", model, "--port", str(port))
-        if kind is Kind.BATCH:
-            # As many requests as mosec lets wait; by default two batches are accepted.
-            argv += ("--queue", "1024")
+        # As many requests as mosec lets wait; by default two batches are accepted.
+        queue = ("--queue", "1024") if kind is Kind.BATCH else ()
+        argv = (self.binary, "serve", model, "--port", str(port), *queue)
         # The receiver of the webhooks is on this machine. The peers forget everything when they end, so
         # here tidegate does, too; what it costs to write jobs down is measured by bench/queue.
         env = environment() | {"TIDEGATE_ALLOW_PRIVATE_NETWORKS": "127.0.0.0/8", "TIDEGATE_DATA_DIR": "none"}
