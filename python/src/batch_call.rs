@@ -20,8 +20,8 @@ pub(crate) fn end_batch_call(call: &Bound<'_, ChildJob>) {
     call.get().end_batch_call();
 }
 
-/// Reports to the server that user code is called with this number of items.
+/// Reports to the server that user code is called with these items.
 #[pyfunction]
-pub(crate) fn report_batch_call(py: Python<'_>, item: &Bound<'_, ChildJob>, size: u32) {
-    item.get().report_batch_call(py, size);
+pub(crate) fn report_batch_call(py: Python<'_>, items: Vec<Py<ChildJob>>) {
+    ChildJob::report_batch_call(py, &items);
 }

@@ -61,7 +61,7 @@ pub(crate) struct ChildJob {
     /// Whether the cancelation has been raised in user code.
     cancel_raised: AtomicBool,
     ended: AtomicBool,
-    /// The thread that is inside user code; zero between calls. Written with the GIL job.
+    /// The thread that is inside user code; zero between calls. Written with the GIL held.
     user_thread: AtomicU64,
     /// The task of an asynchronous job, and the function that schedules a call on its event loop.
     task: Mutex<Option<(Py<PyAny>, Py<PyAny>)>>,
@@ -101,7 +101,7 @@ impl ChildJob {
             batch_call: Mutex::new(None),
             id: predict.id.to_string(),
             kind: predict.kind,
-            input: Mutex::new(Some(read_input(py, predict).map(Bound::unbind))),
+            input: Mutex::new(Some(read_input(py, predict, item).map(Bound::unbind))),
             files: (!predict.files.is_empty()).then(|| files.unbind()),
             context: context.unbind(),
             output_dir: PathBuf::from(predict.output_dir.as_ref()),
@@ -225,7 +225,7 @@ impl ChildJob {
 
     /// Raises the cancelation in the thread that runs user code, when it next runs Python code.
     ///
-    /// The GIL is job, and `user_thread` changes only with the GIL job: the thread is inside user code
+    /// The GIL is held, and `user_thread` changes only with the GIL held: the thread is inside user code
     /// now and stays there until this function returns.
     pub(crate) fn raise_at_next_bytecode(&self, py: Python<'_>) {
         let thread = self.user_thread.load(Ordering::Relaxed);
@@ -261,7 +261,7 @@ impl ChildJob {
         let began = Instant::now();
         self.user_thread.store(thread, Ordering::Relaxed);
         let result = call();
-        // No Python code runs between the end of the call and the next line, so the GIL stays job.
+        // No Python code runs between the end of the call and the next line, so the GIL stays held.
         self.user_thread.store(0, Ordering::Relaxed);
         self.nanos_in_user_code
             .fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -424,7 +424,7 @@ impl ChildJob {
 
     /// Sends an unfinished line. Returns `false` if the job has ended.
     pub(crate) fn flush(&self, py: Python<'_>, source: WireLogSource) -> bool {
-        if self.ended.load(Ordering::Relaxed) {
+        if self.ended.load(Ordering::Relaxed) || self.is_batch_call() {
             return false;
         }
         let mut frames = Vec::new();
@@ -456,6 +456,20 @@ impl ChildJob {
             Some(Err(error)) => Err(error.clone_ref(py)),
             None => Err(PyValueError::new_err("the job has ended")),
         }
+    }
+
+    /// Whether the job is an item of a batch.
+    #[getter]
+    fn is_item(&self) -> bool {
+        self.item.is_some()
+    }
+
+    /// For an item, while user code runs for several at once: the job that stands for the call.
+    #[getter]
+    fn batch_call(&self, py: Python<'_>) -> Option<Py<Self>> {
+        lock(&self.batch_call)
+            .as_ref()
+            .map(|call| call.clone_ref(py))
     }
 
     /// The items of a job that stands for a call with several items; otherwise empty.
@@ -728,11 +742,14 @@ impl ChildJob {
         drop((task, vars, scope));
     }
 
-    /// Reports the size of a call of user code. The job is one of its items.
-    pub(crate) fn report_batch_call(&self, py: Python<'_>, size: u32) {
+    /// Reports a call of user code with these items.
+    pub(crate) fn report_batch_call(py: Python<'_>, items: &[Py<Self>]) {
+        let positions = items.iter().filter_map(|item| item.get().item).collect();
         let mut frames = Vec::new();
-        frame::append_json(&mut frames, &SlotResponse::BatchCall { size });
-        self.send(py, &frames, AfterSend::KeepOpen);
+        frame::append_json(&mut frames, &SlotResponse::BatchCall { items: positions });
+        if let Some(first) = items.first() {
+            first.get().send(py, &frames, AfterSend::KeepOpen);
+        }
     }
 
     /// Time spent in user code. For a task, which shares its thread, the time since the job arrived.
@@ -761,11 +778,17 @@ fn write_done_tail(out: &mut Vec<u8>, seconds: f64, is_stream: bool) {
     out.extend_from_slice(b"}}");
 }
 
-fn read_input<'py>(py: Python<'py>, predict: &PredictRequest<'_>) -> PyResult<Bound<'py, PyAny>> {
+fn read_input<'py>(
+    py: Python<'py>,
+    predict: &PredictRequest<'_>,
+    item: Option<u32>,
+) -> PyResult<Bound<'py, PyAny>> {
     if let Some(path) = &predict.input_file {
         let text = std::fs::read_to_string(path.as_ref())?;
-        // A leftover is harmless: the server removes the scratch folder.
-        std::fs::remove_file(path.as_ref()).ok();
+        // An item may be sent again to another child. The server removes what is left.
+        if item.is_none() {
+            std::fs::remove_file(path.as_ref()).ok();
+        }
         return decode::decode(py, &text);
     }
     match predict.input {

@@ -254,8 +254,8 @@ impl Slot {
     }
 
     /// Collects messages until `uncork`, so that the results of a batch need one write.
-    fn cork(&self) {
-        lock(&self.state.outgoing).corked = true;
+    fn cork(&self, py: Python<'_>) {
+        py.detach(|| lock(&self.state.outgoing).corked = true);
     }
 
     /// Sends the collected messages.

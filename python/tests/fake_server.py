@@ -75,6 +75,7 @@ class Child:
         env: dict[str, str] | None = None,
         files: dict[str, str] | None = None,
         group: bool = False,
+        batch: dict[str, int] | None = None,
     ) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="tidegate-test-")
         root = Path(self.folder.name)
@@ -118,6 +119,7 @@ class Child:
                     "mode": mode,
                     "num_slots": slots,
                     "socket": str(root / "s"),
+                    "batch": batch or {},
                 }
             }
         )
@@ -174,19 +176,53 @@ class Child:
         **input_: Any,
     ) -> str:
         """Starts a job and returns its id."""
+        predict = self._request(slot, kind, input_)
+        self.slots[slot].send({"predict": {**predict, **(extra or {})}})
+        return predict["id"]
+
+    def start_batch(self, *inputs: dict[str, Any]) -> list[str]:
+        """Starts a batch and returns the ids of its items."""
+        items = [self._request(0, "prediction", input_) for input_ in inputs]
+        self.slots[0].send({"batch": {"items": items}})
+        return [item["id"] for item in items]
+
+    def _request(self, slot: int, kind: str, input_: dict[str, Any]) -> dict[str, Any]:
         self.n += 1
         job = f"job-{self.n}"
-        predict = {
+        self.sent[slot] = self.sent.get(slot, 0) + 1
+        self.numbers[job] = self.sent[slot]
+        return {
             "id": job,
             "kind": kind,
             "input": input_,
             "input_file": None,
             "output_dir": str(self.scratch / job),
         }
-        self.slots[slot].send({"predict": {**predict, **(extra or {})}})
-        self.sent[slot] = self.sent.get(slot, 0) + 1
-        self.numbers[job] = self.sent[slot]
-        return job
+
+    def finish_batch(self, size: int, limit: float = LIMIT) -> tuple[list[Outcome], list[int]]:
+        """Reads until the last message of each item; returns the items and the sizes of the calls."""
+        outcomes = [Outcome() for _ in range(size)]
+        calls = []
+        while not all(outcome.kind for outcome in outcomes):
+            message = self.slots[0].recv(limit)
+            assert isinstance(message, dict)
+            if "batch_call" in message:
+                calls.append(len(message["batch_call"]["items"]))
+                continue
+            outcome, inner = outcomes[message["item"]["n"]], message["item"]["message"]
+            ((kind, body),) = inner.items()
+            outcome.messages.append(inner)
+            assert not outcome.kind, f"a message after the end: {message}"
+            if kind in ("done", "failed", "cancelled"):
+                outcome.kind, outcome.body = kind, body
+        return outcomes, calls
+
+    def run_batch(self, *inputs: dict[str, Any]) -> tuple[list[Outcome], list[int]]:
+        """Runs one batch to its end."""
+        jobs = self.start_batch(*inputs)
+        outcomes, calls = self.finish_batch(len(inputs))
+        assert [outcome.body["id"] for outcome in outcomes] == jobs
+        return outcomes, calls
 
     def finish(self, slot: int = 0, limit: float = LIMIT) -> Outcome:
         """Reads until the job's last message."""

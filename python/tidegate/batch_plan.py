@@ -16,19 +16,25 @@ if TYPE_CHECKING:
     Reject = Callable[["Entry", BaseException], None]
 
 
+_GROW_AFTER = 50  # calls
+
+
 class Entry:
     """A job and what user code gets for it."""
 
-    __slots__ = ("item", "job")
+    __slots__ = ("item", "job", "succeeded")
 
     def __init__(self, job: "Job", item: "Item") -> None:
         """Store both."""
         self.job = job
         self.item = item
+        self.succeeded = False
 
 
 class BatchRules:
     """What the items, results and errors of a model mean. Handlers have other rules than predictors."""
+
+    function_name = "predict_batch"
 
     def item(self, plan: "Plan", job: "Job") -> "Item":
         """Return what user code gets for the job."""
@@ -51,6 +57,7 @@ class BatchPlan:
     """How batches are run."""
 
     __slots__ = (
+        "_calls_at_limit",
         "_cost",
         "_group",
         "_max_cost",
@@ -79,6 +86,7 @@ class BatchPlan:
         self._max_cost = options.max_cost
         # Lower than `max_size` after a call that ran out of memory.
         self.size_limit = self.max_size
+        self._calls_at_limit = 0
 
     @property
     def limits(self) -> "tuple[int, int, int]":
@@ -118,11 +126,21 @@ class BatchPlan:
                 return
         open_calls.append(_OpenCall(key, cost, entry))
 
+    def call_succeeded(self, size: int) -> None:
+        """Let calls grow again after many that reached a lowered limit."""
+        if self.size_limit >= self.max_size or size < self.size_limit:
+            return
+        self._calls_at_limit += 1
+        if self._calls_at_limit >= _GROW_AFTER:
+            self._calls_at_limit = 0
+            self.size_limit += 1
+
     def lower_size_limit(self, size: int) -> None:
         """Make calls smaller after one with `size` items ran out of memory."""
         limit = max(1, size // 2)
         if limit < self.size_limit:
             self.size_limit = limit
+            self._calls_at_limit = 0
             _native.log(
                 "warn",
                 "tidegate.batch",
@@ -159,7 +177,9 @@ def _cost_function(cost: "Cost | None", rules: BatchRules) -> "Callable[[Item], 
     name = cost
 
     def value(item: "Item") -> float:
-        found = rules.inputs(item)[name]
+        found = rules.inputs(item).get(name)
+        if found is None:
+            return 0.0
         return float(len(found) if hasattr(found, "__len__") else found)
 
     return value

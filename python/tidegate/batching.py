@@ -132,9 +132,12 @@ class item:  # used like a function: `with tidegate.item(0):`
         """Enter the block."""
         from tidegate import _native
 
-        call = _native.current_job()
-        if call is None or CURRENT.get() is NO_JOB:
+        job = _native.current_job()
+        if job is None or CURRENT.get() is NO_JOB:
             return
+        call = job.batch_call or job
+        if not call.members and not call.is_item:
+            return  # a training, or a prediction that is not part of a batch
         items = call.members or [call]
         if not -len(items) <= self._n < len(items):
             raise IndexError(f"item {self._n} does not exist: the call has {len(items)} items")

@@ -1,5 +1,7 @@
 """Recognizes exceptions that mean that memory ran out, of the machine or of a GPU."""
 
+from tidegate.error_text import message
+
 _TEXTS = ("out of memory", "RESOURCE_EXHAUSTED")
 
 
@@ -11,4 +13,4 @@ def is_out_of_memory(error: BaseException) -> bool:
     if "OutOfMemoryError" in names:
         return True
     # Older versions of the libraries have no class of their own for it.
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _TEXTS)
+    return isinstance(error, RuntimeError) and any(text in message(error) for text in _TEXTS)

@@ -146,8 +146,8 @@ def _type_name(value: object) -> str:
 
 def _send_file(path: str, job: "Job | None") -> FileRef:
     _check_file(path)
-    if job is not None and job.streaming:
-        # The generator continues and may write to the same path again.
+    if job is not None and (job.streaming or job.is_item):
+        # The generator continues, or the next batch begins, and may write to the same path again.
         import shutil
 
         path = str(shutil.copyfile(path, job.new_file_path(os.path.basename(path))))

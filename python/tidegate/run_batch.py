@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tidegate._native import Job, Slot
-    from tidegate.batch_plan import BatchPlan
+    from tidegate.batch_plan import BatchPlan, Reject
 
 
 def run(jobs: "list[Job]", plan: "BatchPlan", slot: "Slot") -> None:
     """Run a batch with a synchronous function."""
     entries = accept(jobs, plan)
-    for members in plan.calls(entries, reject):
+    for members in plan.calls(entries, rejecter(plan)):
         _run_call(members, plan, slot)
     finish(entries, plan)
 
@@ -38,14 +38,15 @@ def _run_call(members: "list[Entry]", plan: "BatchPlan", slot: "Slot") -> None:
         results = call.job.call(lambda: plan.call(call.items), None)
     except BaseException as error:
         call.end()
-        retry = failed(entries, plan, error)
+        rerun = failed(entries, plan, error)
     else:
         call.end()
         deliver(entries, plan, results, slot)
         return
     # Outside of the handler: the exception keeps the values of the failed call alive.
-    for entry in retry:
+    for entry in rerun.entries:
         _run_call([entry], plan, slot)
+    rerun.end(plan)
 
 
 class Call:
@@ -60,7 +61,7 @@ class Call:
         # What a call with a single item prints and records belongs to this item.
         self.job = jobs[0] if len(jobs) == 1 else _native.begin_batch_call(jobs)
         self._ended = len(jobs) == 1
-        _native.report_batch_call(jobs[0], len(jobs))
+        _native.report_batch_call(jobs)
 
     def end(self) -> None:
         """End the call; a later cancel has no effect on it."""
@@ -80,9 +81,13 @@ def accept(jobs: "list[Job]", plan: "BatchPlan") -> "list[Entry]":
     return entries
 
 
-def reject(entry: Entry, error: BaseException) -> None:
-    """Fail an entry for which a function of the model's `batched` has raised."""
-    fail(entry.job, "Prediction failed: ", error)
+def rejecter(plan: "BatchPlan") -> "Reject":
+    """Return the function that fails an entry for which `group` or `cost` has raised."""
+
+    def reject(entry: Entry, error: BaseException) -> None:
+        fail(entry.job, plan.plan.error_prefix, plan.rules.error(error, entry.job))
+
+    return reject
 
 
 def still_wanted(entries: "list[Entry]") -> "Iterator[Entry]":
@@ -94,30 +99,49 @@ def still_wanted(entries: "list[Entry]") -> "Iterator[Entry]":
             yield entry
 
 
-def failed(entries: "list[Entry]", plan: "BatchPlan", error: BaseException) -> "list[Entry]":
+class Rerun:
+    """The entries of a failed call that run again, each alone."""
+
+    __slots__ = ("_out_of_memory", "entries")
+
+    def __init__(self, entries: "list[Entry]", *, out_of_memory: bool) -> None:
+        """`out_of_memory` says why the call failed."""
+        self.entries = entries
+        self._out_of_memory = out_of_memory
+
+    def end(self, plan: "BatchPlan") -> None:
+        """Learn from the results: memory that was enough for each entry was not enough for all."""
+        if self._out_of_memory and all(entry.succeeded for entry in self.entries):
+            plan.lower_size_limit(len(self.entries))
+
+
+def failed(entries: "list[Entry]", plan: "BatchPlan", error: BaseException) -> Rerun:
     """End the entries of a call that raised, or return those that run again."""
-    if isinstance(error, CancelationException) or all(entry.job.cancel_requested for entry in entries):
+    if all(entry.job.cancel_requested for entry in entries):
         for entry in entries:
             entry.job.cancelled()
-        return []
+        return Rerun([], out_of_memory=False)
     if len(entries) == 1:
         job = entries[0].job
         fail(job, plan.plan.error_prefix, plan.rules.error(error, job))
-        return []
-    if is_out_of_memory(error):
-        plan.lower_size_limit(len(entries))
+        return Rerun([], out_of_memory=False)
     _native.log(
         "warn",
         "tidegate.batch",
         f"a batch of {len(entries)} items failed, running each item alone: {describe(error)}",
     )
-    return entries
+    for entry in entries:
+        # User code may have read the files and changed the values.
+        if plan.plan.opens_files:
+            close_files(entry.item)
+        entry.item = plan.rules.item(plan.plan, entry.job)
+    return Rerun(entries, out_of_memory=is_out_of_memory(error))
 
 
 def deliver(entries: "list[Entry]", plan: "BatchPlan", results: "Any", slot: "Slot") -> None:
     """Send each entry its result."""
     try:
-        values = _one_per_item(results, len(entries))
+        values = _one_per_item(results, len(entries), plan.rules.function_name)
     except BaseException as error:
         for entry in entries:
             fail(entry.job, plan.plan.error_prefix, error)
@@ -125,39 +149,43 @@ def deliver(entries: "list[Entry]", plan: "BatchPlan", results: "Any", slot: "Sl
     slot.cork()
     try:
         for entry, value in zip(entries, values, strict=True):
-            _deliver_one(entry.job, plan, value)
+            entry.succeeded = _deliver_one(entry.job, plan, value)
     finally:
         slot.uncork()
+    plan.call_succeeded(len(entries))
 
 
-def _deliver_one(job: "Job", plan: "BatchPlan", value: object) -> None:
+def _deliver_one(job: "Job", plan: "BatchPlan", value: object) -> bool:
+    """Send the result of a job; returns whether the job succeeded."""
     if job.cancel_requested:
         job.cancelled()
-        return
+        return False
     try:
         if isinstance(value, BaseException):
             fail(job, plan.plan.error_prefix, plan.rules.error(value, job))
-        else:
-            job.done(plan.rules.result(value, job))
+            return False
+        job.done(plan.rules.result(value, job))
+        return True
     except CancelationException:
         job.cancelled()
     except BaseException as error:
         fail(job, ENCODING_FAILED, error)
+    return False
 
 
-def _one_per_item(results: "Any", expected: int) -> "list[Any]":
-    # Arrays and tensors have a length and can be iterated over; text and dicts, too, but not by item.
+def _one_per_item(results: "Any", expected: int, function: str) -> "list[Any]":
+    # Arrays and tensors have a length and positions; text and dicts, too, but not those of the items.
     if isinstance(results, str | bytes | dict) or not (
-        hasattr(results, "__len__") and hasattr(results, "__iter__")
+        hasattr(results, "__len__") and hasattr(results, "__getitem__")
     ):
         raise BatchResultError(
-            f"predict_batch returned {type(results).__name__}; it must return a list with one result per "
+            f"{function} returned {type(results).__name__}; it must return a list with one result per "
             "item, in the order of the items"
         )
     values = list(results)
     if len(values) != expected:
         raise BatchResultError(
-            f"predict_batch returned {len(values)} results for {expected} items; it must return one per "
+            f"{function} returned {len(values)} results for {expected} items; it must return one per "
             "item, in their order"
         )
     return values

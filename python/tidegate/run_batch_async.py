@@ -7,7 +7,7 @@ import asyncio
 
 from tidegate.current import CURRENT
 from tidegate.errors import CancelationException
-from tidegate.run_batch import Call, accept, deliver, failed, finish, reject, still_wanted
+from tidegate.run_batch import Call, accept, deliver, failed, finish, rejecter, still_wanted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 async def run(jobs: "list[Job]", plan: "BatchPlan", slot: "Slot", schedule: "Schedule") -> None:
     """Run a batch with a coroutine function."""
     entries = accept(jobs, plan)
-    for members in plan.calls(entries, reject):
+    for members in plan.calls(entries, rejecter(plan)):
         await _run_call(members, plan, slot, schedule)
     finish(entries, plan)
 
@@ -43,14 +43,15 @@ async def _run_call(members: "list[Entry]", plan: "BatchPlan", slot: "Slot", sch
         results = task.result()
     except BaseException as error:
         call.end()
-        retry = failed(entries, plan, error)
+        rerun = failed(entries, plan, error)
     else:
         call.end()
         deliver(entries, plan, results, slot)
         return
     del task
-    for entry in retry:
+    for entry in rerun.entries:
         await _run_call([entry], plan, slot, schedule)
+    rerun.end(plan)
 
 
 async def _call(call: Call, plan: "BatchPlan") -> "Any":

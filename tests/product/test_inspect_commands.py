@@ -53,6 +53,12 @@ def running(server, id, *arguments, **options):
     return wait_until(probe, f"{id} to run")
 
 
+def tables(text):
+    """The tables of `ps` by the name of their first column, each a list of rows with the head first."""
+    found = [[line.split() for line in table.splitlines()] for table in text.split("\n\n") if table]
+    return {table[0][0]: table for table in found}
+
+
 class TestPs:
     def test_ps_lists_waiting_and_running_jobs(self, start_server, gate):
         server = start_server("echo", "--queue", "5")
@@ -60,21 +66,44 @@ class TestPs:
         accept(server, "runs", gate=str(gate))
         accept(server, "waits")
         running(server, "runs")
-        head, *rows = [line.split() for line in run(server, "ps").stdout.splitlines()]
+        head, *rows = tables(run(server, "ps").stdout)["ID"]
         assert head == ["ID", "MODEL", "STATUS", "ACCOUNT", "AGE", "WAIT", "RUN", "ERROR"]
         assert [row[:4] for row in rows] == [
             ["waits", "local/echo", "queued", "-"],
             ["runs", "local/echo", "processing", "-"],
         ]
         assert rows[0][6] == "-" and rows[1][6].endswith("s")
-        assert [line.split()[0] for line in run(server, "ps", "--all").stdout.splitlines()] == [
-            "ID",
-            "waits",
-            "runs",
-            "over",
-        ]
-        assert len(run(server, "ps", "--all", "--limit", "1").stdout.splitlines()) == 2
+        every = tables(run(server, "ps", "--all").stdout)["ID"]
+        assert [row[0] for row in every] == ["ID", "waits", "runs", "over"]
+        assert len(tables(run(server, "ps", "--all", "--limit", "1").stdout)["ID"]) == 2
         assert run(server, "ps", "--model", "local/other").stdout == ""
+        assert run(server, "ps", "-q").stdout == "waits\nruns\n"
+
+    def test_ps_shows_the_models_with_their_processes_and_queues(self, start_server, gate):
+        server = start_server("echo", "--queue", "5", "--workers", "2")
+        for id in ("a", "b", "c"):
+            accept(server, id, gate=str(gate))
+        running(server, "b")
+
+        def is_busy():
+            found = tables(run(server, "ps").stdout)
+            return found if found["MODEL"][1][2] == "2/2" else None
+
+        shown = wait_until(is_busy, "both slots")
+        assert list(shown) == ["MODEL", "PROCESS", "ID"]
+        assert shown["MODEL"][1][:5] == ["local/echo", "BUSY", "2/2", "1", "2"]
+        children = server.get("/admin/children").json["children"]
+        expected = [[f"local/echo#{child['number']}", str(child["pid"]), "ready"] for child in children]
+        assert [row[:3] for row in shown["PROCESS"][1:]] == expected
+        whole = json.loads(run(server, "ps", "--json").stdout)
+        assert {"models", "queues", "children", "jobs", "overview"} <= whole.keys()
+        assert (whole["server"]["command"], whole["scope"]) == ("serve", "all")
+
+    def test_ps_shows_why_a_model_is_not_available(self, start_server):
+        server = start_server("setup_fails", until=("SETUP_FAILED",))
+        model = tables(run(server, "ps").stdout)["MODEL"][1]
+        assert model[:2] == ["local/setup_fails", "SETUP_FAILED"]
+        assert " ".join(model[6:]).endswith("no weights here")
 
     @pytest.mark.parametrize("data_dir", ["none", "data"])
     def test_ps_shows_why_a_job_failed(self, start_server, tmp_path, data_dir):
@@ -85,13 +114,13 @@ class TestPs:
         if data_dir != "none":
             server.stop()
             server = start_server("echo", env={"TIDEGATE_DATA_DIR": folder})
-        head, *rows = run(server, "ps", "--all").stdout.splitlines()
+        head, *rows = run(server, "ps", "--all").stdout.split("\n\n")[-1].splitlines()
         errors = {row.split()[0]: row[head.index("ERROR") :] for row in rows}
         assert errors == {"broken": "ValueError: bad luck", "fine": "-"}
 
     def test_ps_of_an_idle_server_says_so_on_stderr(self, start_server):
         ended = run(start_server("echo"), "ps")
-        assert (ended.returncode, ended.stdout) == (0, "")
+        assert (ended.returncode, list(tables(ended.stdout))) == (0, ["MODEL", "PROCESS"])
         assert "--all" in ended.stderr
 
     def test_an_account_sees_its_own_jobs_and_an_administrator_all(self, start_server, gate):
@@ -103,7 +132,10 @@ class TestPs:
         assert own.returncode == 0
         assert "of-alice" in own.stdout and "of-bob" not in own.stdout
         assert "your account" in own.stderr
+        assert list(tables(own.stdout)) == ["MODEL", "QUEUE", "ID"], "processes are for administrators"
+        assert [row[1] for row in tables(own.stdout)["QUEUE"]] == ["ACCOUNT", "alice"]
         every = run(server, "ps", token=OPS)
+        assert [row[1] for row in tables(every.stdout)["QUEUE"]] == ["ACCOUNT", "alice", "bob"]
         assert "of-alice" in every.stdout and "of-bob" in every.stdout
         assert every.stderr == ""
         one = run(server, "ps", "--account", "bob", token=OPS)
@@ -146,6 +178,76 @@ class TestLogs:
         for arguments in (["logs", "a"], ["logs", "-f", "a"]):
             ended = run(server, *arguments)
             assert (ended.returncode, ended.stdout) == (0, expected)
+
+    def test_the_last_lines(self, start_server):
+        server = start_server("logs")
+        server.predict({"case": "lines"}, id="a")
+        assert run(server, "logs", "a", "--tail", "2").stdout == "198\n199\n"
+
+
+class TestModelLogs:
+    def test_the_logs_of_a_model_are_those_of_its_setup_and_its_jobs(self, start_server):
+        server = start_server("setup_prints")
+        server.predict(id="a")
+        expected = "setup | loading weights\nsetup | warming up\n"
+        for name in ("local/setup_prints", "setup_prints"):
+            ended = run(server, "logs", name)
+            assert (ended.returncode, ended.stdout, ended.stderr) == (0, expected, "")
+        assert run(server, "logs", "--tail", "1").stdout == "setup | warming up\n"
+
+    def test_following_a_model_prints_the_lines_of_new_jobs(self, start_server, gate):
+        server = start_server("echo", "--workers", "2")
+        server.predict({"log": "before"}, id="first")
+        accept(server, "second", gate=str(gate), log="running")
+        running(server, "second")
+        process = start(server, "logs", "-f", "local/echo")
+        lines = [process.stdout.readline() for _ in range(2)]
+        assert lines == ["first | before\n", "second | running\n"]
+        server.predict({"log": "quick"}, id="third")
+        assert process.stdout.readline() == "third | quick\n"
+        assert process.poll() is None
+        server.signal(signal.SIGKILL)
+        ended = finished(process)
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert "no server responds" in ended.stderr
+
+    def test_following_a_model_that_loads_prints_its_setup(self, start_server, tmp_path):
+        model, gate = tmp_path / "model", tmp_path / "gate"
+        model.mkdir()
+        (model / "cog.yaml").write_text("predict: predict.py:P\n")
+        (model / "predict.py").write_text(
+            "import pathlib, time\nclass P:\n    def setup(self):\n        print('loading', flush=True)\n"
+            f"        while not pathlib.Path({str(gate)!r}).exists():\n            time.sleep(0.01)\n"
+            "        print('loaded')\n"
+            "    def predict(self) -> str:\n        print('works')\n        return 'x'\n"
+        )
+        server = start_server(model, until=("STARTING",))
+        process = start(server, "logs", "-f")
+        assert process.stdout.readline() == "setup | loading\n"
+        gate.touch()
+        assert process.stdout.readline() == "setup | loaded\n"
+        server.wait_health("READY")
+        server.predict(id="a")
+        assert process.stdout.readline() == "a | works\n"
+        process.kill()
+        finished(process)
+
+    def test_an_account_sees_the_logs_of_its_own_jobs(self, start_server):
+        server = start_server("echo", env=TOKENS)
+        for token, id in ((ALICE, "of-alice"), (BOB, "of-bob")):
+            headers = {"Authorization": f"Bearer {token}"}
+            server.post("/predictions", {"id": id, "input": {"log": "here"}}, headers=headers)
+        own = run(server, "logs", "echo", token=ALICE)
+        assert own.stdout == "of-alice | here\n"
+        assert "admin token" in own.stderr
+        both = run(server, "logs", "echo", token=OPS)
+        assert (both.stdout, both.stderr) == ("of-alice | here\nof-bob | here\n", "")
+        assert run(server, "logs", "echo", "--account", "bob", token=OPS).stdout == "of-bob | here\n"
+
+    def test_an_unknown_model_is_an_error(self, shared_server):
+        ended = run(shared_server("echo"), "logs", "ann/other")
+        assert ended.returncode == 64
+        assert "no model `ann/other`" in ended.stderr and "tidegate ps" in ended.stderr
 
 
 class TestCancel:

@@ -72,3 +72,33 @@ def test_an_interpreter_without_the_package_is_reported(start_server, tmp_path):
     server = start_server("echo", "--python", str(bare), until=("SETUP_FAILED",))
     logs = server.health()["setup"]["logs"]
     assert f"tidegate doctor --python {bare}" in logs
+
+
+TOKENS = {"TIDEGATE_API_TOKENS": "alice-0123456789abcdef:alice,root-00112233445566:ops:admin"}
+
+
+class TestAccess:
+    @staticmethod
+    def health(server, path="/health-check", token=None):
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return server.get(path, headers=headers).json
+
+    def test_with_tokens_only_administrators_see_tracebacks_of_the_setup(self, start_server):
+        server = start_server("setup_fails", env=TOKENS, until=("SETUP_FAILED",))
+        for token in (None, "alice-0123456789abcdef", "unknown-0123456789abc"):
+            body = self.health(server, token=token)
+            assert (body["status"], body["setup"]["status"]) == ("SETUP_FAILED", "failed")
+            assert "logs" not in body["setup"] and "Traceback" not in str(body)
+        assert "Traceback" in self.health(server, token="root-00112233445566")["setup"]["logs"]
+
+    def test_a_model_of_several_shows_its_setup_to_administrators_only(self, start_server, tmp_path):
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "cog.yaml").write_text("predict: predict.py:P\n")
+            code = "class P:\n    def setup(self):\n        print('loading')\n"
+            code += "    def predict(self) -> str:\n        return 'x'\n"
+            (tmp_path / name / "predict.py").write_text(code)
+        server = start_server(tmp_path, env=TOKENS | {"TIDEGATE_OWNER": "ann"})
+        path = "/models/ann/one/health-check"
+        assert "logs" not in self.health(server, path, "alice-0123456789abcdef")["setup"]
+        assert self.health(server, path, "root-00112233445566")["setup"]["logs"] == "loading\n"

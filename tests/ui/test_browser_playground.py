@@ -46,6 +46,12 @@ def test_playground(start_server, run_browser_tests, tmp_path, gates_folder):
     )
 
 
+def test_training(start_server, run_browser_tests, tmp_path):
+    models = folder_of(tmp_path, "learns", "echo")
+    server = start_server(models, "--data-dir", str(tmp_path / "data"))
+    run_browser_tests("training.test.mjs", url=server.url)
+
+
 def test_attacks(start_server, run_browser_tests, tmp_path):
     models = folder_of(tmp_path, "ui_attacks", "echo")
     server = start_server(models, "--data-dir", str(tmp_path / "data"))

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 
 from backends import Postgres
 from cluster import Cluster, new_cluster_with
+from ui_commands import command
 from ui_requests import events, get, read, run
 from waiting import wait_until
 
@@ -72,6 +73,10 @@ def test_the_dashboard_shows_the_whole_cluster(cluster, tmp_path):
     wait_until(lambda: len(read(first, "snapshot")["sections"]["replicas"]) == 2, "both processes", 20)
     listed = [job["id"] for job in get(second, "/admin/jobs?status=open").json()["jobs"]]
     assert sorted(listed) == sorted(jobs)
+    terminal = command(first, "ps").stdout
+    assert all(text in terminal for text in ("local/steps", "DIRECTOR", "d1", "API PROCESS", *jobs))
     (tmp_path / "0").touch()
     for job in jobs:
         events(second, f"jobs/~/{job}/events").next("end")
+    printed = command(second, "logs", "local/steps").stdout.splitlines()
+    assert {f"{job} | step 0" for job in jobs} <= set(printed)

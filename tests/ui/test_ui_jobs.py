@@ -47,7 +47,7 @@ def test_a_model_has_all_that_its_form_needs(shared_server):
     assert {name: shown[name] for name in listed} == listed
     assert "Input" in shown["schema"]["components"]["schemas"]
     assert shown["run"] == {"path": "v1/models/local/chat_prompt/predictions", "style": "replicate"}
-    assert shown["versions"] == [{"version": listed["version"], "health": "READY"}]
+    assert shown["versions"] == [{"version": listed["version"], "health": "READY", "runnable": True}]
     assert (shown["setup"]["status"], shown["setup"]["took_s"] > 0) == ("succeeded", True)
     assert get(url, "/ui/api/models/local/none").status_code == 404
     assert get(url, "/ui/api/endpoints/none").status_code == 404
@@ -216,3 +216,30 @@ def test_the_models_of_a_router(router, upstream):
 def test_unknown_jobs(shared_server, path):
     reply = get(shared_server("echo").url, f"/ui/api/{path}")
     assert (reply.status_code, isinstance(reply.json()["error"], str)) == (404, True)
+
+
+def test_a_trained_model_is_listed_for_the_account_that_trained_it(start_server, tmp_path):
+    tokens = f"{ALICE}:alice,{BOB}:bob,{ROOT}:root:admin"
+    env = {"TIDEGATE_API_TOKENS": tokens, "TIDEGATE_DATA_DIR": str(tmp_path)}
+    server = start_server("learns", env=env)
+    created = {"owner": "alice", "name": "mine", "visibility": "private", "hardware": "local"}
+    assert requests.post(f"{server.url}/v1/models", json=created, headers=auth(ALICE)).status_code == 201
+    version = read(server.url, "models/local/learns", ALICE)["version"]
+    path = f"v1/models/local/learns/versions/{version}/trainings"
+    body = {"destination": "alice/mine", "input": {"word": "salve"}}
+    job = requests.post(f"{server.url}/{path}", json=body, headers=auth(ALICE)).json()["id"]
+    events(server.url, f"jobs/alice/{job}/events", ALICE).next("end")
+
+    def names(token):
+        return [model["name"] for model in read(server.url, "models", token)["models"]]
+
+    assert names(ALICE) == ["local/learns", "alice/mine"]
+    assert names(BOB) == ["local/learns"]
+    shown = read(server.url, "models/alice/mine", ALICE)
+    assert (shown["kind"], shown["run"]["path"]) == ("trained", "v1/models/alice/mine/predictions")
+    assert [version["runnable"] for version in shown["versions"]] == [True]
+    assert get(server.url, "/ui/api/models/alice/mine", BOB).status_code == 404
+    live = [model["name"] for model in read(server.url, "snapshot", BOB)["sections"]["models"]]
+    assert live == ["local/learns"]
+    done = run(server.url, "alice/mine", {"name": "Ada"}, ALICE)
+    assert events(server.url, f"jobs/alice/{done}/events", ALICE).next("end").data["status"] == "succeeded"

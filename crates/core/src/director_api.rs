@@ -28,6 +28,8 @@ pub mod paths {
     pub const RELEASE: &str = "/director/v1/release";
     /// [`super::FinishCall`].
     pub const FINISH: &str = "/director/v1/finish";
+    /// [`super::CallBatch`].
+    pub const CALLS: &str = "/director/v1/calls";
     /// [`super::PublishCall`].
     pub const EVENTS: &str = "/director/v1/events";
     /// [`super::UpdateCall`].
@@ -315,6 +317,42 @@ pub struct FinishCall {
 pub struct FinishReply {
     /// The result.
     pub outcome: FinishOutcome,
+}
+
+/// Several small calls of one director in one request. A busy director makes so many that the requests cost more
+/// than the calls.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallBatch {
+    /// The calls, in any order.
+    pub calls: Vec<BatchedCall>,
+}
+
+/// A call that can be part of a batch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchedCall {
+    /// Asks for the lease of a job.
+    Lease(LeaseCall),
+    /// Ends a job.
+    Finish(Box<FinishCall>),
+}
+
+/// The reply to a batch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallBatchReply {
+    /// The replies in the order of the calls. A call without one is repeated alone: it failed, it takes long, or
+    /// its reply is large.
+    pub replies: Vec<Option<BatchedReply>>,
+}
+
+/// The reply to one call of a batch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BatchedReply {
+    /// The reply to a request for a lease.
+    Lease(LeaseReply),
+    /// The reply to the end of a job.
+    Finish(FinishReply),
 }
 
 /// Publishes live events of a job.

@@ -17,8 +17,26 @@ pub struct PoolStatus {
     pub children: Vec<ProcessStatus>,
     /// How many times a process died of each cause.
     pub deaths: Vec<(DeathCause, u64)>,
-    /// The sizes of the batches so far; `None` if the model does not batch.
-    pub batches: Option<HistogramSnapshot>,
+    /// The batches; `None` if the model does not batch.
+    pub batches: Option<BatchStatus>,
+}
+
+/// The batches of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BatchStatus {
+    /// The number of jobs that wait for a batch.
+    pub waiting: usize,
+    /// The number of jobs in each call of the model so far.
+    pub sizes: HistogramSnapshot,
+}
+
+/// The slots of a model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SlotCounts {
+    /// The number of jobs that can currently run at the same time.
+    pub slots: usize,
+    /// The number of free slots.
+    pub free: usize,
 }
 
 impl PoolStatus {
@@ -45,10 +63,13 @@ impl PoolStatus {
                 None => self.deaths.push((cause, n)),
             }
         }
-        if let Some(sizes) = other.batches {
+        if let Some(batches) = other.batches {
             match &mut self.batches {
-                Some(sum) => sum.add(&sizes),
-                None => self.batches = Some(sizes),
+                Some(sum) => {
+                    sum.waiting += batches.waiting;
+                    sum.sizes.add(&batches.sizes);
+                }
+                None => self.batches = Some(batches),
             }
         }
     }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::health::{Health, HealthReport, LoadSpan};
-use crate::pool_status::PoolStatus;
+use crate::pool_status::{PoolStatus, SlotCounts};
 use crate::{Account, Event, Refusal, Work};
 
 /// A boxed future, for ports that return futures without naming their type.
@@ -81,6 +81,12 @@ pub trait Executor: Send + Sync {
     fn pool_status(&self) -> PoolStatus {
         PoolStatus::default()
     }
+
+    /// The slots of [`Executor::pool_status`]. It costs little, so it can be asked for each job.
+    fn slot_counts(&self) -> SlotCounts {
+        let PoolStatus { slots, free, .. } = self.pool_status();
+        SlotCounts { slots, free }
+    }
 }
 
 /// How long a job may wait for capacity.
@@ -125,6 +131,12 @@ pub trait Running: Send {
 
     /// Requests that the job stops. It still ends with [`Event::Ended`].
     fn cancel(&mut self);
+
+    /// Resolves when the files of a job that has ended are no longer in use, for an executor that ends
+    /// a canceled job while its process continues. `None`: they are not in use.
+    fn files_in_use(&mut self) -> Option<BoxFuture<()>> {
+        None
+    }
 
     /// What to call when the end of the job is committed, for an executor that waits for it. Taken
     /// once it is decided how the job ends.

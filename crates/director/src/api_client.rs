@@ -2,11 +2,13 @@
 //!
 //! The operator names one or more processes of the API. A call goes to the one that replied last; when it
 //! does not reply, the others are tried in turn. If one of them replies that its store does not answer, that
-//! is the result. Callers decide what is retried.
+//! is the result. Callers decide what is retried. Small calls that are made at the same time are sent together
+//! ([`crate::call_batches`]); one that gets no reply that way is sent alone.
 
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -16,9 +18,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tidegate_core::chain;
 use tidegate_core::director_api::{
-    CallErrorBody, CallErrorCode, FILE_NAME_HEADER, FinishCall, FinishReply, HeartbeatCall,
-    HeartbeatReply, LeaseCall, LeaseReply, LeaseToken, PublishCall, PublishReply, RegisterCall,
-    RegisterReply, ReleaseCall, UpdateCall, UpdateReply, VersionCall, VersionReply, paths,
+    BatchedCall, BatchedReply, CallBatch, CallBatchReply, CallErrorBody, CallErrorCode,
+    FILE_NAME_HEADER, FinishCall, FinishReply, HeartbeatCall, HeartbeatReply, LeaseCall,
+    LeaseReply, LeaseToken, PublishCall, PublishReply, RegisterCall, RegisterReply, ReleaseCall,
+    UpdateCall, UpdateReply, VersionCall, VersionReply, paths,
 };
 use tidegate_net::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tidegate_net::{Client, HttpRequest, HttpResponse, Url, host_of};
@@ -27,11 +30,16 @@ use tidegate_service::file_name_of_url;
 
 use crate::api_calls::ApiCalls;
 use crate::api_link::ApiLink;
+use crate::call_batches::{CallBatches, LedBatch, Turn};
 
 /// The longest time of one attempt of a small call.
 const CALL_LIMIT: Duration = Duration::from_secs(10);
 /// The longest time of one attempt of a call with a result, plus one second per MiB.
 const RESULT_LIMIT: Duration = Duration::from_secs(30);
+/// The longest time of a batch. It is short, because its calls are repeated alone afterwards.
+const BATCH_LIMIT: Duration = Duration::from_secs(3);
+/// The largest end of a job in a batch.
+const MAX_BATCHED_END: usize = 64 * 1024;
 /// How much of an error message is shown.
 const MAX_MESSAGE: usize = 300;
 
@@ -126,6 +134,7 @@ pub struct ApiClient {
     /// The position of the URL that replied last.
     current: AtomicUsize,
     link: ApiLink,
+    batches: Arc<CallBatches>,
 }
 
 impl ApiClient {
@@ -141,6 +150,7 @@ impl ApiClient {
             authorization,
             current: AtomicUsize::new(0),
             link: ApiLink::default(),
+            batches: Arc::default(),
         })
     }
 
@@ -160,9 +170,7 @@ impl ApiClient {
         body: Bytes,
         limit: Duration,
     ) -> Result<R, ApiError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(AUTHORIZATION, self.authorization.clone());
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let headers = self.headers_of_json();
         let mut index = self.current.load(Ordering::Relaxed);
         let mut store_outage = None;
         for is_last in self.tries() {
@@ -191,6 +199,63 @@ impl ApiClient {
             }
         }
         unreachable!("the last try is settled")
+    }
+
+    fn headers_of_json(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, self.authorization.clone());
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers
+    }
+
+    /// Makes a call together with others, or alone.
+    async fn call_batched<R: DeserializeOwned>(
+        &self,
+        batched: impl FnOnce() -> BatchedCall,
+        reply: impl FnOnce(BatchedReply) -> Option<R>,
+        alone: impl Future<Output = Result<R, ApiError>>,
+    ) -> Result<R, ApiError> {
+        let replied = match self.batches.turn(batched).await {
+            Turn::Replied(replied) => Some(replied),
+            Turn::Lead(batch) => self.lead(batch).await,
+            Turn::Alone(in_flight) => {
+                let result = alone.await;
+                drop(in_flight);
+                return result;
+            }
+        };
+        match replied.and_then(reply) {
+            Some(reply) => Ok(reply),
+            None => alone.await,
+        }
+    }
+
+    /// Sends a batch and gives the others their replies; returns that of the leader. Each call that got none is
+    /// repeated alone, so errors are not reported here.
+    async fn lead(&self, batch: LedBatch) -> Option<BatchedReply> {
+        let (calls, followers) = batch.into_calls();
+        let body = serde_json::to_vec(&CallBatch { calls }).ok()?;
+        let index = self.current.load(Ordering::Relaxed);
+        let base = &self.urls[index];
+        let request = HttpRequest {
+            url: url_of(base, paths::CALLS),
+            headers: self.headers_of_json(),
+            body: Some(Bytes::from(body)),
+            limit: BATCH_LIMIT,
+        };
+        let response = self.net.send(request).await.ok()?;
+        match read::<CallBatchReply>(base, response) {
+            Ok(reply) => {
+                self.link.replied(&host_of(base));
+                followers.distribute(reply.replies)
+            }
+            Err(error) => {
+                if matches!(error, ApiError::NotAnApi { .. }) {
+                    self.batches.pause();
+                }
+                None
+            }
+        }
     }
 
     /// Downloads a file into `folder`, which has no other files; `None` if the API does not have it.
@@ -280,7 +345,15 @@ impl ApiCalls for ApiClient {
     }
 
     async fn lease(&self, call: &LeaseCall) -> Result<LeaseReply, ApiError> {
-        self.call(paths::LEASE, call, CALL_LIMIT).await
+        self.call_batched(
+            || BatchedCall::Lease(call.clone()),
+            |reply| match reply {
+                BatchedReply::Lease(reply) => Some(reply),
+                BatchedReply::Finish(_) => None,
+            },
+            self.call(paths::LEASE, call, CALL_LIMIT),
+        )
+        .await
     }
 
     async fn release(&self, call: &ReleaseCall) -> Result<(), ApiError> {
@@ -299,7 +372,19 @@ impl ApiCalls for ApiClient {
         let size = output.map_or(0, Bytes::len)
             + call.finish.completion.logs.len()
             + message.map_or(0, |message| message.body.len());
-        self.call(paths::FINISH, call, limit_for(size)).await
+        let alone = self.call(paths::FINISH, call, limit_for(size));
+        if size > MAX_BATCHED_END {
+            return alone.await;
+        }
+        self.call_batched(
+            || BatchedCall::Finish(Box::new(call.clone())),
+            |reply| match reply {
+                BatchedReply::Finish(reply) => Some(reply),
+                BatchedReply::Lease(_) => None,
+            },
+            alone,
+        )
+        .await
     }
 
     async fn publish(&self, call: &PublishCall) -> Result<PublishReply, ApiError> {

@@ -132,7 +132,7 @@ impl ModelCapacity {
     }
 
     fn free(&self) -> usize {
-        let status = self.executor.pool_status();
+        let status = self.executor.slot_counts();
         match self.places {
             // The model is loaded for the job.
             Places::Slots(LoadTiming::OnDemand) if status.slots == 0 => 1,

@@ -11,6 +11,7 @@
 mod api_calls;
 mod api_client;
 mod api_link;
+mod call_batches;
 mod capacity;
 mod claims;
 mod cog_server;

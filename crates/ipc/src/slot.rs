@@ -165,10 +165,10 @@ pub enum SlotResponse<'a> {
         #[serde(borrow)]
         message: Box<SlotResponse<'a>>,
     },
-    /// The child calls the model with this number of items of the batch.
+    /// The child calls the model with these items of the batch.
     BatchCall {
-        /// The number of items.
-        size: u32,
+        /// The positions of the items.
+        items: Vec<u32>,
     },
     /// The job succeeded; the slot is free.
     Done {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use tempfile::TempDir;
 use tidegate_core::health::{Health, HealthReport, LoadSpan};
-use tidegate_core::pool_status::PoolStatus;
+use tidegate_core::pool_status::{PoolStatus, SlotCounts};
 use tidegate_core::port::{Admission, Admitted, BoxFuture, Executor, WaitPolicy};
 use tidegate_core::{Account, Refusal};
 use tokio::time::Instant;
@@ -313,6 +313,12 @@ impl Executor for OnDemand {
             .as_ref()
             .map(|loaded| loaded.runtime.pool_status())
             .unwrap_or_default()
+    }
+
+    fn slot_counts(&self) -> SlotCounts {
+        let loaded = self.inner.loaded.load();
+        let counts = loaded.as_ref().map(|loaded| loaded.runtime.slot_counts());
+        counts.unwrap_or_default()
     }
 
     async fn stop(&self) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tidegate_core::health::{Health, HealthReport, LoadSpan};
-use tidegate_core::pool_status::PoolStatus;
+use tidegate_core::pool_status::{PoolStatus, SlotCounts};
 use tidegate_core::port::{Admission, Admitted, Executor, WaitPolicy};
 use tidegate_core::{Account, Refusal};
 use tokio::sync::{oneshot, watch};
@@ -87,6 +87,7 @@ impl Runtime {
     /// Accepts no more jobs, waits until the running jobs have ended, then stops the children.
     pub(crate) async fn drain_and_stop(&self) {
         self.shared.pool.close();
+        self.shared.batcher.drain();
         while self.shared.pool.count().total > 0 && !self.shared.stop.is_cancelled() {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -293,8 +294,16 @@ impl Executor for Runtime {
         PoolStatus {
             slots: count.total,
             free: count.idle,
-            batches: self.shared.batcher.sizes(),
+            batches: self.shared.batcher.status(),
             ..self.shared.state.pool_status(&idle)
+        }
+    }
+
+    fn slot_counts(&self) -> SlotCounts {
+        let count = self.shared.pool.count();
+        SlotCounts {
+            slots: count.total,
+            free: count.idle,
         }
     }
 
@@ -323,6 +332,7 @@ impl Executor for Runtime {
     async fn stop(&self) {
         self.shared.pool.close();
         self.shared.stop.cancel();
+        self.shared.batcher.close();
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
     }

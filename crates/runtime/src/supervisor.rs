@@ -65,7 +65,7 @@ impl RuntimeShared {
     /// Rejects all callers and items that wait for a child: there may never be one.
     fn reject_waiting(&self) {
         self.pool.reject_waiters();
-        self.batcher.reject_waiting();
+        self.batcher.reject_items();
     }
 }
 
@@ -266,7 +266,9 @@ fn open_slots(shared: &Arc<RuntimeShared>, child_number: usize, child: &mut Read
         match child.ready.batch {
             None => shared.pool.add(PoolSlot::Socket(socket)),
             Some(limits) => {
-                let run = batch::run_batches(Arc::clone(shared), socket, limits);
+                // Before the places are available: items may arrive at once.
+                let registered = shared.batcher.add_child(limits);
+                let run = batch::run_batches(Arc::clone(shared), socket, registered);
                 shared.tasks.spawn(run);
             }
         }

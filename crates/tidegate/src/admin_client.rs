@@ -10,7 +10,7 @@ use crate::server_connection::ServerConnection;
 use crate::usage_error::UsageError;
 
 /// The anonymous account in the paths of the admin API.
-const ANONYMOUS: &str = "~";
+pub(crate) const ANONYMOUS: &str = "~";
 /// How many of several matching ids are shown.
 const MAX_SHOWN: usize = 10;
 
@@ -225,6 +225,11 @@ impl AdminClient {
                 let hint = "`tidegate endpoints list` lists the endpoints; only a `tidegate platform` has endpoints";
                 Err(UsageError::new(error).transient().hint(hint).into())
             }
+            // The servers with jobs say in their own words what they do not know.
+            (404, None) => Err(UsageError::new(self.unexpected_response())
+                .transient()
+                .hint("set --url or TIDEGATE_URL to a `tidegate serve`, `api` or `platform`: directors, workers and routers have no jobs")
+                .into()),
             (_, Some(error)) => bail!("{error}"),
             (_, None) => bail!("{} ({status})", self.unexpected_response()),
         }

@@ -6,6 +6,7 @@ from tidegate.batching import BatchOptions, options_of
 from tidegate.call_kind import ASYNC, ASYNC_GENERATOR, GENERATOR
 from tidegate.errors import LoadError
 from tidegate.handler.calls import ResultRules, RunningJobs, effective_call_kind
+from tidegate.handler.debugger import clear_timings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,13 +33,15 @@ def wrap_batch(handler: "BatchHandler") -> "Callable[..., Any]":
     if kind != ASYNC:
 
         def call(jobs: "list[JobObject]") -> object:
-            with RunningJobs(_natives()):
+            clear_timings()
+            with RunningJobs(jobs, _natives()):
                 return handler(jobs)
 
         return call
 
     async def call_async(jobs: "list[JobObject]") -> object:
-        with RunningJobs(_natives()):
+        clear_timings()
+        with RunningJobs(jobs, _natives()):
             return await handler(jobs)
 
     return call_async
@@ -55,11 +58,16 @@ def plan_batches(
 class _HandlerRules(BatchRules):
     """Runpod's meaning of jobs, results and errors."""
 
+    function_name = "the handler"
+
     def __init__(self, rules: ResultRules) -> None:
         self._rules = rules
 
     def item(self, plan: "Plan", job: "Job") -> "JobObject":
         converted: JobObject = plan.convert(job)["job"]  # type: ignore[assignment]
+        if isinstance(converted.get("input"), dict):
+            # A copy: the job may run again, and the handler may change its input.
+            converted["input"] = dict(converted["input"])
         return converted
 
     def inputs(self, item: "JobObject") -> "dict[str, Any]":

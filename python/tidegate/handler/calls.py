@@ -34,6 +34,7 @@ EXTRA_KEYS = "runpod"
 _FAILURES = (Exception, SystemExit)
 
 _running: "dict[str, Job]" = {}
+_running_items: "dict[int, Job]" = {}
 _loop: "AbstractEventLoop | None" = None
 _lock = Lock()
 
@@ -81,7 +82,9 @@ def set_event_loop(loop: "AbstractEventLoop") -> None:
 def send_progress(job: "dict[str, Any]", update: object) -> None:
     """Send a progress update: a metric of the job, and on Runpod's API its output until the job ends."""
     with _lock:
-        native = _running.get(str(job.get("id"))) if isinstance(job, dict) else None
+        native = _running_items.get(id(job))
+        if native is None and isinstance(job, dict):
+            native = _running.get(str(job.get("id")))
     native = native or _native.current_job()
     if native is not None and not native.ended:
         _send_metric(native, "progress", update)
@@ -95,19 +98,22 @@ def _send_metric(native: "Job", name: str, value: object) -> None:
 
 
 class RunningJobs:
-    """Registers the jobs of a batch by their ids, for `send_progress`."""
+    """Registers the jobs of a batch by their identity, for `send_progress`.
 
-    def __init__(self, natives: "list[Job]") -> None:
-        self._natives = natives
+    Two jobs of a batch may have the same id, which a client has chosen.
+    """
+
+    def __init__(self, jobs: "list[dict[str, Any]]", natives: "list[Job]") -> None:
+        self._natives = {id(job): native for job, native in zip(jobs, natives, strict=True)}
 
     def __enter__(self) -> None:
         with _lock:
-            _running.update({native.id: native for native in self._natives})
+            _running_items.update(self._natives)
 
     def __exit__(self, *_details: object) -> None:
         with _lock:
-            for native in self._natives:
-                _running.pop(native.id, None)
+            for job in self._natives:
+                _running_items.pop(job, None)
 
 
 class _RunningJob:

@@ -169,3 +169,22 @@ def test_a_crash_of_the_handler_is_an_error_and_the_next_job_runs(
     workers.start(workers.script(RETURNS))
     assert "crashed" in job_server.result("crash")["error"]
     assert job_server.result("after") == {"output": 1}
+
+
+BATCHED = """
+    import runpod, tidegate
+
+    @tidegate.batched(max_size=3)
+    def handler(jobs):
+        return [f"{job['id']} of {len(jobs)}" for job in jobs]
+
+    runpod.serverless.start({"handler": handler})
+"""
+
+
+def test_a_batched_handler_takes_several_jobs(job_server: JobServer, workers: WorkerLauncher) -> None:
+    job_server.offer("a", "b", "c", "d", "e", "f")
+    workers.start(workers.script(BATCHED))
+    outputs = [job_server.result(job)["output"] for job in "abcdef"]
+    assert [output.split(" of ")[0] for output in outputs] == list("abcdef")
+    assert job_server.requests_of("batch"), "it asks for several jobs at a time"

@@ -115,6 +115,37 @@ impl Identity {
     }
 }
 
+/// The client of the public path of a server with tokens; without a known token it has no identity.
+#[derive(Debug, Clone)]
+struct PublicClient(Option<Identity>);
+
+/// How much of the health of a model a client sees. Handlers take it as an argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HealthAccess {
+    /// The logs of the setup, too, which may contain tracebacks: administrators, and everyone if there are no
+    /// tokens.
+    Whole,
+    /// The state only.
+    State,
+}
+
+impl<S: Sync> FromRequestParts<S> for HealthAccess {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
+        let identity = match parts.extensions.get::<PublicClient>() {
+            Some(PublicClient(identity)) => identity.as_ref(),
+            None => match parts.extensions.get::<Identity>() {
+                // The server has no tokens.
+                None => return Ok(Self::Whole),
+                identity => identity,
+            },
+        };
+        let is_admin = identity.is_some_and(|identity| identity.role == Role::Admin);
+        Ok(if is_admin { Self::Whole } else { Self::State })
+    }
+}
+
 /// Requires a token for every route of `router`. Routes added later are not checked.
 pub fn require_token(router: Router, tokens: Tokens) -> Router {
     router.layer(middleware::from_fn_with_state(tokens, check))
@@ -124,7 +155,13 @@ async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -
     let path = request.uri().path();
     let has_own_check = platform::is_worker_path(path) || director::is_director_path(path);
     let is_page = ui::is_open(path, request.headers());
-    if path == PUBLIC_PATH || replicate::is_open(path) || has_own_check || is_page {
+    if path == PUBLIC_PATH {
+        let found = token_of(request.headers(), Scheme::Required).map(|token| tokens.find(token));
+        let identity = found.ok().flatten();
+        request.extensions_mut().insert(PublicClient(identity));
+        return next.run(request).await;
+    }
+    if replicate::is_open(path) || has_own_check || is_page {
         return next.run(request).await;
     }
     // Clients of Runpod's API may send the token without a scheme.

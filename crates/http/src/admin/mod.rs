@@ -36,6 +36,7 @@ pub type JobServices = Arc<dyn Fn() -> Vec<JobService> + Send + Sync>;
 pub fn routes(job_services: JobServices) -> Router {
     let server = Router::new()
         .route("/admin/models", get(models::models))
+        .route("/admin/models/{owner}/{name}/logs", get(models::logs))
         .route("/admin/queues", get(models::queues))
         .route("/admin/children", get(models::children))
         .route_layer(from_fn(require_operator));

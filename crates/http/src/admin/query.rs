@@ -80,6 +80,11 @@ impl AdminQuery {
                 .is_some_and(|name| account(name).as_ref() != scope)
     }
 
+    /// The version of a model.
+    pub(super) fn version(&self) -> Option<&str> {
+        self.value("version")
+    }
+
     fn statuses(&self) -> Result<Vec<Status>, ApiError> {
         let names = self.value("status").unwrap_or_default();
         let mut statuses = Vec::new();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use tidegate_core::health::{Health, HealthReport, SetupStatus};
+use tidegate_core::health::{Health, HealthReport, SetupReport, SetupStatus};
 use tidegate_core::pool_status::{PoolStatus, ProcessState, ProcessStatus};
 use tidegate_core::record::{Api, JobSummary, Target};
 use tidegate_core::{Account, JobKind, Status};
@@ -260,6 +260,43 @@ pub(super) struct Logs {
     pub(super) next: usize,
     pub(super) over: bool,
     pub(super) status: Status,
+}
+
+/// The logs of the setup of a model from a position on.
+#[derive(Debug, Serialize)]
+pub(super) struct SetupLogs {
+    logs: String,
+    next: usize,
+    over: bool,
+    /// Another time is another setup, whose logs begin at zero.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<SetupStatus>,
+}
+
+impl SetupLogs {
+    /// The logs after the first `from` bytes of a setup; `None` is a model that is not loaded.
+    pub(super) fn of(setup: Option<SetupReport>, from: usize) -> Self {
+        let Some(setup) = setup else {
+            return Self {
+                logs: String::new(),
+                next: 0,
+                over: true,
+                started_at: None,
+                status: None,
+            };
+        };
+        // A position in another setup, or inside a character, has no logs.
+        let logs = setup.logs.get(from..).unwrap_or_default().to_owned();
+        Self {
+            next: from + logs.len(),
+            logs,
+            over: setup.status != SetupStatus::Starting,
+            started_at: Some(text(setup.started_at)),
+            status: Some(setup.status),
+        }
+    }
 }
 
 /// A webhook that is replayed.

@@ -1,4 +1,5 @@
-//! `GET /health-check`: always 200; the body contains the health.
+//! `GET /health-check`: always 200; the body contains the health. On a server with tokens, only administrators
+//! see the logs of the setup.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,13 +12,14 @@ use serde::Serialize;
 use tidegate_core::health::{Health, HealthReport, SetupStatus};
 
 use super::{AppState, COG_VERSION, reply};
+use crate::access::HealthAccess;
 
-pub(super) async fn check(State(state): State<Arc<AppState>>) -> Response {
+pub(super) async fn check(State(state): State<Arc<AppState>>, access: HealthAccess) -> Response {
     let report = state.jobs().health().await;
     if let (Health::Ready | Health::Busy, Some(file)) = (report.health, &state.config.ready_file) {
         touch(file).await;
     }
-    let body = serde_json::to_vec(&body(&report, &state.config.build))
+    let body = serde_json::to_vec(&body(&report, &state.config.build, access))
         .expect("the report has string keys");
     reply::json(StatusCode::OK, body.into())
 }
@@ -57,19 +59,29 @@ struct Versions<'a> {
     tidegate: &'static str,
 }
 
-fn body<'a>(report: &'a HealthReport, build: &super::BuildInfo) -> HealthBody<'a> {
+fn body<'a>(
+    report: &'a HealthReport,
+    build: &super::BuildInfo,
+    access: HealthAccess,
+) -> HealthBody<'a> {
     let serving = matches!(report.health, Health::Ready | Health::Busy);
+    let is_whole = access == HealthAccess::Whole;
+    let error = report.health_error.as_deref().map(|error| match is_whole {
+        true => error,
+        false => error.lines().next().unwrap_or_default(),
+    });
     HealthBody {
-        error: report.health_error.as_deref().filter(|_| !serving),
+        error: error.filter(|_| !serving),
         setup: report.setup.as_ref().map(|setup| SetupBody {
             completed_at: setup.completed_at.map(timestamp),
             logs: (setup.status != SetupStatus::Starting || !setup.logs.is_empty())
-                .then_some(&setup.logs),
+                .then_some(setup.logs.as_str())
+                .filter(|_| is_whole),
             started_at: timestamp(setup.started_at),
             status: setup.status,
         }),
         status: status(report),
-        user_healthcheck_error: report.health_error.as_deref().filter(|_| serving),
+        user_healthcheck_error: error.filter(|_| serving),
         version: Versions {
             build_time: build.built_at,
             coglet: COG_VERSION,

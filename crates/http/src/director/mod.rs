@@ -63,6 +63,7 @@ pub fn routes(calls: Arc<DirectorCalls>, config: Config) -> Router {
         .route(paths::LEASE, post(lease))
         .route(paths::RELEASE, post(release))
         .route(paths::FINISH, post(finish))
+        .route(paths::CALLS, post(batch))
         .route(paths::EVENTS, post(publish))
         .route(paths::UPDATES, post(update))
         .route(
@@ -113,6 +114,12 @@ async fn release(State(state): State<Calls>, headers: HeaderMap, body: Body) -> 
 async fn finish(State(state): State<Calls>, headers: HeaderMap, body: Body) -> Response {
     state
         .answer(&headers, body, async |calls, call| calls.finish(call).await)
+        .await
+}
+
+async fn batch(State(state): State<Calls>, headers: HeaderMap, body: Body) -> Response {
+    state
+        .answer(&headers, body, async |calls, call| calls.batch(call).await)
         .await
 }
 

@@ -360,8 +360,21 @@ const FAMILIES: &[MetricFamily] = &[
             let models = snapshot.models.iter();
             models
                 .filter_map(|model| {
-                    let sizes = model.pool.batches.clone()?;
+                    let sizes = model.pool.batches.as_ref()?.sizes.clone();
                     Some((model.labels(&[]), MetricValue::Histogram(sizes)))
+                })
+                .collect()
+        },
+    ),
+    gauge(
+        "tidegate_batch_waiting",
+        "Predictions that have a place in the next batches of a model and wait for their batch",
+        |snapshot| {
+            let models = snapshot.models.iter();
+            models
+                .filter_map(|model| {
+                    let waiting = model.pool.batches.as_ref()?.waiting;
+                    Some((model.labels(&[]), MetricValue::Gauge(waiting as f64)))
                 })
                 .collect()
         },

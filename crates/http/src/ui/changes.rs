@@ -214,7 +214,7 @@ fn write_snapshot(out: &mut String, epoch: &str, seq: u64, build: &Build, sectio
 }
 
 /// What an account that is no operator sees: the models, and its own share of the queues.
-fn sections_of(build: &Build, account: &Account) -> SectionTexts {
+pub(super) fn sections_of(build: &Build, account: &Account) -> SectionTexts {
     let sections = &build.sections;
     let mut texts = SectionTexts::from([("models", text(&sections.models_of(account)))]);
     if sections.router.is_none() {

@@ -17,6 +17,8 @@ mod publisher;
 mod sections;
 mod session;
 mod settings;
+mod status;
+mod trained_models;
 mod wire;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -199,6 +201,7 @@ fn api_routes(state: Arc<UiState>) -> Router {
             get(settings::show).route_layer(from_fn(require_operator)),
         )
         .route("/ui/api/docs", get(api_docs::show))
+        .route("/admin/status", get(status::show))
         .route("/ui/api", any(no_such_path))
         .route("/ui/api/", any(no_such_path))
         .route("/ui/api/{*path}", any(no_such_path))

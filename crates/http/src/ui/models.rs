@@ -26,10 +26,11 @@ use crate::cog::{ExampleRequest, health_name};
 const MAX_DETAIL: usize = 500;
 
 /// `GET /ui/api/models`
-pub(super) async fn list(State(ui): State<Arc<UiState>>) -> Response {
-    ok(&Models {
-        models: ui.model_summaries(),
-    })
+pub(super) async fn list(State(ui): State<Arc<UiState>>, client: Identity) -> Response {
+    ui.refresh_trained_models().await;
+    let mut models = ui.model_summaries();
+    models.retain(|model| model.is_visible_to(&client.account));
+    ok(&Models { models })
 }
 
 /// `GET /ui/api/models/{owner}/{name}`; the names of a router's models have any number of parts.
@@ -42,9 +43,30 @@ pub(super) async fn show(
         return Ok(ok(&routed_document(&model, &statistics)));
     }
     let models = ui.sources.models.as_ref();
-    let model = models.and_then(|models| models.get(&name));
-    let model = model.ok_or(ApiError::UnknownModel(name))?;
+    let Some(model) = models.and_then(|models| models.get(&name)) else {
+        ui.refresh_trained_models().await;
+        let shown = ui.show_trained(&name, &client, |document| ok(document));
+        return shown.ok_or(ApiError::UnknownModel(name));
+    };
     let version = model.current();
+    let (summary, versions) = (ui.summary_of(&model), ui.versions_of(&model, &client));
+    Ok(document_of(
+        summary,
+        &version,
+        versions,
+        &client,
+        |document| ok(document),
+    ))
+}
+
+/// The document of a model that this version runs.
+pub(super) fn document_of<T>(
+    summary: ModelSummary,
+    version: &ServedVersion,
+    versions: Vec<VersionDocument>,
+    client: &Identity,
+    render: impl FnOnce(&ModelDocument<'_>) -> T,
+) -> T {
     let schema = version.jobs.description();
     let document: Value = schema
         .as_ref()
@@ -52,17 +74,17 @@ pub(super) async fn show(
         .unwrap_or_default();
     let example = ExampleRequest::new(&document, &version.folder).body;
     let report = version.jobs.report();
-    Ok(ok(&ModelDocument {
-        summary: ui.summary_of(&model),
-        schema: schema.as_ref().and_then(raw_document),
-        example: example.get("input").cloned().unwrap_or_default(),
+    render(&ModelDocument {
         run: RunRequest {
-            path: format!("v1/models/{}/predictions", model.name()),
+            path: format!("v1/models/{}/predictions", summary.name),
             style: RunStyle::Replicate,
         },
-        versions: ui.versions_of(&model),
-        setup: report.setup.map(|setup| setup_of(setup, &client)),
-    }))
+        summary,
+        schema: schema.as_ref().and_then(raw_document),
+        example: example.get("input").cloned().unwrap_or_default(),
+        versions,
+        setup: report.setup.map(|setup| setup_of(setup, client)),
+    })
 }
 
 /// `GET /ui/api/endpoints/{name}`
@@ -88,25 +110,40 @@ pub(super) async fn show_endpoint(
 }
 
 impl UiState {
-    /// The models, then the endpoints, each by name.
+    /// The models, then those that exist by trainings, then the endpoints, each by name.
     pub(super) fn model_summaries(&self) -> Vec<ModelSummary> {
         let models = self.sources.models.iter().flat_map(|models| models.all());
         let served = models.map(|model| self.summary_of(&model));
         let endpoints = (self.sources.endpoints)();
         let routed = self.routed_models().into_iter();
         served
+            .chain(self.trained_summaries())
             .chain(endpoints.iter().map(endpoint_summary))
             .chain(routed.map(|(model, statistics)| routed_summary(&model, &statistics)))
             .collect()
     }
 
+    /// Looks for versions that other processes have trained.
+    async fn refresh_trained_models(&self) {
+        if let Some(models) = &self.sources.models
+            && let Err(error) = models.refresh_trained_models().await
+        {
+            tracing::warn!(error = %tidegate_core::chain(&error), "failed to read the trained versions");
+        }
+    }
+
     fn summary_of(&self, model: &ServedModel) -> ModelSummary {
-        let version = model.current();
+        self.version_summary(model.name(), &model.current())
+    }
+
+    /// A model that this version runs.
+    pub(super) fn version_summary(&self, name: &str, version: &ServedVersion) -> ModelSummary {
         let schema = version.jobs.description();
         let does = |test: fn(&ModelSchema) -> bool| schema.as_deref().is_some_and(test);
         ModelSummary {
             kind: ModelKind::Model,
-            name: model.name().to_owned(),
+            name: name.to_owned(),
+            owner: None,
             version: Some(version.id().to_owned()),
             description: version.description.clone(),
             state: self.state_of(&version.jobs),
@@ -126,25 +163,12 @@ impl UiState {
 
     /// The health of a model. One that is loaded with its first job is ready and not loaded; in a cluster,
     /// directors load the models.
-    fn health_of(&self, report: &HealthReport) -> &'static str {
+    pub(super) fn health_of(&self, report: &HealthReport) -> &'static str {
         let can_unload = self.sources.command == ServerCommand::Serve;
         match report.health {
             Health::Ready if can_unload && report.setup.is_none() => "NOT_LOADED",
             _ => health_name(report),
         }
-    }
-
-    /// All versions, the current one first; then the trained ones.
-    fn versions_of(&self, model: &ServedModel) -> Vec<VersionDocument> {
-        let models = self.sources.models.iter();
-        let trained = models.flat_map(|models| models.trained_models_of(model.name()));
-        let trained = trained.filter_map(|trained| trained.current());
-        let document = |version: Arc<ServedVersion>| VersionDocument {
-            version: version.id().to_owned(),
-            health: self.health_of(&version.jobs.report()),
-        };
-        let versions = model.versions().into_iter();
-        versions.chain(trained).map(document).collect()
     }
 
     /// The models of a router.
@@ -174,6 +198,7 @@ fn endpoint_summary(endpoint: &ListedEndpoint) -> ModelSummary {
     ModelSummary {
         kind: ModelKind::Endpoint,
         name: endpoint.name.clone(),
+        owner: None,
         version: None,
         description: None,
         state: ModelState {
@@ -197,6 +222,7 @@ fn routed_summary(model: &FleetModel, statistics: &ModelStatistics) -> ModelSumm
     ModelSummary {
         kind: ModelKind::Routed,
         name: model.name.clone(),
+        owner: None,
         version: None,
         description: None,
         state: ModelState {

@@ -172,7 +172,7 @@ impl UiState {
             }
             let name = match summary.kind {
                 ModelKind::Endpoint => Target::of_endpoint(&summary.name).model,
-                ModelKind::Model | ModelKind::Routed => summary.name.clone(),
+                ModelKind::Model | ModelKind::Trained | ModelKind::Routed => summary.name.clone(),
             };
             let queue = queues.iter().find(|queue| queue.target.model == name);
             let counts = queue.map(|queue| queue.status.total).unwrap_or_default();
@@ -258,7 +258,9 @@ impl Sections {
                 ..load.clone()
             }
         };
-        self.models.iter().map(own).collect()
+        let visible = self.models.iter();
+        let visible = visible.filter(|load| load.summary.is_visible_to(account));
+        visible.map(own).collect()
     }
 }
 
@@ -266,7 +268,9 @@ impl QueueShares {
     fn is_of(&self, model: &ModelSummary) -> bool {
         match model.kind {
             ModelKind::Endpoint => self.target.model == Target::of_endpoint(&model.name).model,
-            ModelKind::Model | ModelKind::Routed => self.target.model == model.name,
+            ModelKind::Model | ModelKind::Trained | ModelKind::Routed => {
+                self.target.model == model.name
+            }
         }
     }
 }

@@ -24,12 +24,7 @@ pub(super) async fn show(State(ui): State<Arc<UiState>>, client: Identity) -> Re
         },
         // With tokens, a client without an account does not get here.
         tokens: !client.account.is_anonymous(),
-        server: ServerDocument {
-            command: sources.command,
-            version: sources.build.version,
-            epoch: &ui.epoch,
-            started_at: sources.started_at.to_string(),
-        },
+        server: ui.server_document(),
         apis: ui.apis(),
         files_origins: origins(&sources.file_origins),
         pages: pages(sources.command, &client),
@@ -37,6 +32,16 @@ pub(super) async fn show(State(ui): State<Arc<UiState>>, client: Identity) -> Re
 }
 
 impl UiState {
+    /// The server process.
+    pub(super) fn server_document(&self) -> ServerDocument<'_> {
+        ServerDocument {
+            command: self.sources.command,
+            version: self.sources.build.version,
+            epoch: &self.epoch,
+            started_at: self.sources.started_at.to_string(),
+        }
+    }
+
     /// The APIs that are on.
     pub(super) fn apis(&self) -> Vec<Api> {
         match self.sources.command {

@@ -54,6 +54,8 @@ pub(super) struct ServerDocument<'a> {
 pub(super) enum ModelKind {
     /// A model of this server or of the directors of its cluster.
     Model,
+    /// A model that a client created, whose versions come from trainings.
+    Trained,
     /// An endpoint whose jobs Runpod workers fetch.
     Endpoint,
     /// A model of the backends of a router.
@@ -70,6 +72,9 @@ pub(super) struct Models {
 pub(super) struct ModelSummary {
     pub(super) kind: ModelKind,
     pub(super) name: String,
+    /// The only account that sees the model; all accounts see those without one.
+    #[serde(skip)]
+    pub(super) owner: Option<Account>,
     pub(super) version: Option<String>,
     pub(super) description: Option<String>,
     pub(super) state: ModelState,
@@ -119,6 +124,8 @@ pub(super) enum RunStyle {
 pub(super) struct VersionDocument {
     pub(super) version: String,
     pub(super) health: &'static str,
+    /// Whether it accepts jobs: the current version of a folder does, and every trained one.
+    pub(super) runnable: bool,
 }
 
 /// The setup of a model.

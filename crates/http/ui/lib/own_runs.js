@@ -11,14 +11,14 @@ function key(account) {
 }
 
 /**
- * The latest runs, newest first.
+ * The ids of the latest runs, newest first.
  * @param {string} account
- * @returns {{id: string, model: string}[]}
+ * @returns {string[]}
  */
 export function ownRuns(account) {
   try {
     const list = JSON.parse(localStorage.getItem(key(account)) ?? '[]');
-    return Array.isArray(list) ? list.filter((run) => typeof run?.id === 'string' && typeof run?.model === 'string') : [];
+    return Array.isArray(list) ? list.filter((id) => typeof id === 'string') : [];
   } catch {
     return [];
   }
@@ -27,11 +27,11 @@ export function ownRuns(account) {
 /**
  * Adds a run.
  * @param {string} account
- * @param {{id: string, model: string}} run
+ * @param {string} id
  */
-export function keepRun(account, { id, model }) {
-  const others = ownRuns(account).filter((other) => other.id !== id);
-  localStorage.setItem(key(account), JSON.stringify([{ id, model }, ...others].slice(0, MOST)));
+export function keepRun(account, id) {
+  const others = ownRuns(account).filter((other) => other !== id);
+  localStorage.setItem(key(account), JSON.stringify([id, ...others].slice(0, MOST)));
 }
 
 /** Forgets the runs of every account. */

@@ -17,7 +17,7 @@ export interface ModelState {
 }
 
 export interface ModelSummary {
-  kind: 'model' | 'endpoint' | 'routed';
+  kind: 'model' | 'trained' | 'endpoint' | 'routed';
   name: string;
   version: string | null;
   description: string | null;
@@ -33,11 +33,18 @@ export interface ModelSection extends ModelSummary {
   running: number;
 }
 
+export interface RunRequest {
+  path: string;
+  style: 'replicate' | 'runpod' | 'chat' | 'cog';
+  /** What the body has besides the input. */
+  fields?: { version?: string; destination?: string };
+}
+
 export interface ModelDetail extends ModelSummary {
   schema: any | null;
   example: Record<string, unknown> | null;
-  run: { path: string; style: 'replicate' | 'runpod' | 'chat' | 'cog' };
-  versions: { version: string; health: string }[];
+  run: RunRequest;
+  versions: { version: string; health: string; runnable: boolean }[];
   setup: { status: string; logs: string | null; started_at: string | null; took_s: number | null } | null;
 }
 

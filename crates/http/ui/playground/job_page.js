@@ -21,6 +21,7 @@ import { RunPanel } from './output/run_panel.js';
 import { followJob } from './run_streams.js';
 import { RunView, useRun } from './run_view.js';
 import { cancelJob, runAgain } from './start_run.js';
+import { TASK, TRAIN, trainingOf } from './training.js';
 
 /** @typedef {import('../lib/types.d.ts').ModelDetail} ModelDetail */
 /** @typedef {import('../lib/types.d.ts').Job} Job */
@@ -48,7 +49,9 @@ export function JobPage({ route }) {
   const isEndpoint = job.endpoint !== undefined;
   const model = isEndpoint ? job.endpoint : job.model;
   const path = model === undefined ? null : `ui/api/${isEndpoint ? 'endpoints' : 'models'}/${model.split('/').map(encodeURIComponent).join('/')}`;
-  const { data: detail } = useRequest(path);
+  const { data } = useRequest(path);
+  // The inputs and the output of a training are other ones than those of a prediction.
+  const detail = useMemo(() => (data !== null && job.kind === 'training' ? trainingOf(data, '') : data), [data, job.kind]);
 
   if (job.status === undefined) {
     if (run.error === null) return html`<${Skeleton} lines=${6} />`;
@@ -76,10 +79,11 @@ function JobActions({ job, detail, account }) {
   const [busy, setBusy] = useState(false);
   if (detail === null || job.input === undefined || job.input === null) return null;
   const { input } = job;
+  const isTraining = job.kind === 'training';
   const fields = fieldsOf(detail.schema);
   const { shared, omitted } = shareable(input, fields);
   const hasSecrets = maskedNames(input, fields).length > 0;
-  const open = () => navigate(`${modelUrl(detail)}${fragmentOf(shared)}`);
+  const open = () => navigate(`${modelUrl(detail)}${isTraining ? `?${TASK}=${TRAIN}` : ''}${fragmentOf(shared)}`);
   const again = async () => {
     // The server does not return secrets, so they must be entered again.
     if (hasSecrets) {
@@ -90,7 +94,7 @@ function JobActions({ job, detail, account }) {
     try {
       const { id, note } = await runAgain(detail, { version: job.version, input });
       if (note !== null) showToast(`Running again ${note}`);
-      keepRun(account, { id, model: detail.name });
+      keepRun(account, id);
       navigate(pageUrl('jobs', id));
     } catch (error) {
       showToast(`The job could not be run again: ${/** @type {Error} */ (error).message}`, 'bad');
@@ -98,7 +102,7 @@ function JobActions({ job, detail, account }) {
     }
   };
   return html`<button type="button" class="button" onClick=${open} title=${omitted.length === 0 ? null : `Without ${omitted.join(', ')}`}><${Icon} name="code" />Open in playground</button>
-    ${job.kind === 'training' ? null : html`<button type="button" class="button primary" onClick=${again} disabled=${busy}><${Icon} name="refresh" />Run again</button>`}`;
+    ${isTraining ? null : html`<button type="button" class="button primary" onClick=${again} disabled=${busy}><${Icon} name="refresh" />Run again</button>`}`;
 }
 
 /**

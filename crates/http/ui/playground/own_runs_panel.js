@@ -7,28 +7,30 @@ import { Link, pageUrl } from '../lib/router.js';
 import { useSession } from '../lib/session.js';
 import { useRequest } from '../lib/use_request.js';
 import { Badge } from '../components/badge.js';
-import { Empty } from '../components/notes.js';
-import { jobPath } from './run_streams.js';
+import { Empty, ErrorNote, Skeleton } from '../components/notes.js';
 
 const SHOWN = 10;
 
-/**
- * @param {{model: string}} props
- */
-export function OwnRunsPanel({ model }) {
-  const { account } = useSession();
-  const runs = ownRuns(account).filter((run) => run.model === model).slice(0, SHOWN);
-  if (runs.length === 0) return html`<${Empty} title="No runs yet">The runs that you start in this browser are listed here.</${Empty}>`;
-  return html`<ul class="own-runs">${runs.map(({ id }) => html`<${OwnRun} key=${id} id=${id} account=${account} />`)}</ul>`;
-}
+/** How many jobs of the model are searched for those of this browser. */
+const SEARCHED = 200;
 
 /**
- * @param {{id: string, account: string}} props
+ * @param {{detail: import('../lib/types.d.ts').ModelDetail}} props
  */
-function OwnRun({ id, account }) {
-  const { data, error } = useRequest(jobPath(account, id));
-  return html`<li>
+export function OwnRunsPanel({ detail }) {
+  const { account } = useSession();
+  const own = new Set(ownRuns(account));
+  const model = detail.kind === 'endpoint' ? `runpod/${detail.name}` : detail.name;
+  const query = new URLSearchParams({ account, model, limit: String(SEARCHED) });
+  const { data, error } = useRequest(own.size === 0 ? null : `admin/jobs?${query}`);
+  if (error !== null) return html`<${ErrorNote} title="The runs could not be read" error=${error} />`;
+  if (data === null && own.size > 0) return html`<${Skeleton} lines=${3} />`;
+  /** @type {any[]} */
+  const jobs = data?.jobs ?? [];
+  const runs = jobs.filter(({ id }) => own.has(id)).slice(0, SHOWN);
+  if (runs.length === 0) return html`<${Empty} title="No runs yet">The runs that you start in this browser are listed here.</${Empty}>`;
+  return html`<ul class="own-runs">${runs.map(({ id, status, ran_s, created_at }) => html`<li key=${id}>
     <${Link} to=${pageUrl('jobs', id)} class="mono job-link">${id}</${Link}>
-    ${data === null ? html`<span class="muted">${error === null ? '' : 'removed'}</span>` : html`<${Badge} state=${data.status} /><span class="muted number">${duration(data.ran_s)}</span><span class="muted end">${ago(data.created_at)}</span>`}
-  </li>`;
+    <${Badge} state=${status} /><span class="muted number">${duration(ran_s)}</span><span class="muted end">${ago(created_at)}</span>
+  </li>`)}</ul>`;
 }

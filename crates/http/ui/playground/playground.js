@@ -19,61 +19,107 @@ import { RunPanel } from './output/run_panel.js';
 import { OwnRunsPanel } from './own_runs_panel.js';
 import { followJob, runDirectly } from './run_streams.js';
 import { RunView } from './run_view.js';
-import { cancelJob, submitJob, uploadFile } from './start_run.js';
+import { cancelJob, runOfVersion, submitJob, uploadFile } from './start_run.js';
 import { StateLine } from './state_line.js';
+import { DestinationField, proposedDestination, submitTraining, TASK, TRAIN, trainingOf } from './training.js';
 
 /** @typedef {import('../lib/types.d.ts').ModelDetail} ModelDetail */
 /** @typedef {import('../lib/types.d.ts').ModelState} ModelState */
 /** @typedef {import('./inputs/values.js').Values} Values */
+
+/** @typedef {'form' | 'chat' | 'train'} ViewName */
+
+/** @type {Record<ViewName, string>} */
+const VIEWS = { form: 'Form', chat: 'Chat', train: 'Train' };
 
 /**
  * @param {{detail: ModelDetail, state: ModelState}} props
  */
 export function Playground({ detail, state }) {
   const chatOnly = detail.run.style === 'chat';
-  const [view, setView] = useState(chatOnly ? 'chat' : 'form');
+  const isTraining = detail.trainable && new URLSearchParams(location.search).get(TASK) === TRAIN;
+  const [view, setView] = useState(/** @type {ViewName} */ (chatOnly ? 'chat' : isTraining ? 'train' : 'form'));
+  const [version, setVersion] = useState(/** @type {string | null} */ (null));
+  const views = /** @type {ViewName[]} */ (['form', ...(detail.chat && !chatOnly ? ['chat'] : []), ...(detail.trainable ? ['train'] : [])]);
+  const shown = useMemo(() => ({ ...detail, run: runOfVersion(detail, version) }), [detail, version]);
+  const known = detail.schema === null ? 'unknown' : 'known';
+  const show = (/** @type {ViewName} */ name) => {
+    setParameter(TASK, name === 'train' ? TRAIN : null);
+    setParameter(JOB, null);
+    setView(name);
+  };
   return html`<div class="model-head">
-      <div class="model-title"><h1>${detail.name}</h1>${detail.version === null ? null : html`<span class="tag mono" title="Version ${detail.version}">${detail.version.slice(0, 12)}</span>`}
-        ${detail.chat && !chatOnly ? html`<${ViewSwitch} view=${view} onChange=${setView} />` : null}</div>
+      <div class="model-title"><h1>${detail.name}</h1><${VersionChoice} detail=${detail} chosen=${version ?? detail.version} onChange=${setVersion} />
+        ${views.length > 1 ? html`<${ViewSwitch} views=${views} view=${view} onChange=${show} />` : null}</div>
       <${StateLine} state=${state} />
       ${detail.description ? html`<p class="model-description muted">${detail.description}</p>` : null}
     </div>
-    ${view === 'chat' ? html`<${Chat} detail=${detail} />` : html`<${FormView} key=${detail.schema === null ? 'unknown' : 'known'} detail=${detail} />`}`;
+    ${view === 'chat' ? html`<${Chat} detail=${detail} />` : null}
+    ${view === 'form' ? html`<${FormView} key=${known} detail=${shown} />` : null}
+    ${view === 'train' ? html`<${TrainingView} key=${known} detail=${detail} />` : null}`;
 }
 
 /**
- * @param {{view: string, onChange: (view: string) => void}} props
+ * The version, or the choice between those that can be run.
+ * @param {{detail: ModelDetail, chosen: string | null, onChange: (version: string) => void}} props
  */
-function ViewSwitch({ view, onChange }) {
+function VersionChoice({ detail, chosen, onChange }) {
+  if (chosen === null) return null;
+  const versions = detail.versions.filter(({ runnable }) => runnable);
+  if (versions.length < 2) return html`<span class="tag mono" title="Version ${chosen}">${chosen.slice(0, 12)}</span>`;
+  return html`<select class="version-choice mono" aria-label="Version" value=${chosen} onChange=${(/** @type {Event} */ event) => onChange(/** @type {HTMLSelectElement} */ (event.target).value)}>
+    ${versions.map(({ version }) => html`<option key=${version} value=${version}>${version.slice(0, 12)}${version === detail.version ? '' : ' (trained)'}</option>`)}
+  </select>`;
+}
+
+/**
+ * @param {{views: ViewName[], view: ViewName, onChange: (view: ViewName) => void}} props
+ */
+function ViewSwitch({ views, view, onChange }) {
   return html`<div class="switch" role="group" aria-label="View">
-    ${['form', 'chat'].map((name) => html`<button type="button" key=${name} aria-pressed=${view === name ? 'true' : 'false'} onClick=${() => onChange(name)}>${name === 'chat' ? 'Chat' : 'Form'}</button>`)}
+    ${views.map((name) => html`<button type="button" key=${name} aria-pressed=${view === name ? 'true' : 'false'} onClick=${() => onChange(name)}>${VIEWS[name]}</button>`)}
   </div>`;
-}
-
-/** The job that the URL names, so that a reload shows it again. */
-function jobOfUrl() {
-  return new URLSearchParams(location.search).get('job');
-}
-
-/** @param {string | null} id */
-function setJobInUrl(id) {
-  const url = new URL(location.href);
-  if (id === null) url.searchParams.delete('job');
-  else url.searchParams.set('job', id);
-  history.replaceState(null, '', url);
 }
 
 /**
  * @param {{detail: ModelDetail}} props
  */
-function FormView({ detail }) {
+function TrainingView({ detail }) {
+  const { account } = useSession();
+  const [destination, setDestination] = useState(() => proposedDestination(account, detail.name));
+  const training = useMemo(() => trainingOf(detail, destination), [detail, destination]);
+  return html`<${FormView} detail=${training} submit=${submitTraining} head=${html`<${DestinationField} value=${destination} onChange=${setDestination} />`} />`;
+}
+
+/** The parameter of the URL with the id of a job. */
+const JOB = 'job';
+
+/**
+ * Changes a parameter of the URL: a reload shows the same view, and attaches to the job that it names.
+ * @param {string} name
+ * @param {string | null} value
+ */
+function setParameter(name, value) {
+  const url = new URL(location.href);
+  if (value === null) url.searchParams.delete(name);
+  else url.searchParams.set(name, value);
+  history.replaceState(null, '', url);
+}
+
+/**
+ * @param {object} props
+ * @param {ModelDetail} props.detail
+ * @param {typeof submitJob} [props.submit]
+ * @param {any} [props.head] what stands above the inputs
+ */
+function FormView({ detail, submit = submitJob, head = null }) {
   const fields = useMemo(() => fieldsOf(detail.schema), [detail.schema]);
   const linked = useMemo(() => valuesOfFragment(location.hash), []);
   const [values, setValues] = useState(/** @type {Values} */ (linked ?? detail.example ?? {}));
   const [mode, setMode] = useState(fields.length === 0 ? 'json' : 'form');
   const [jsonError, setJsonError] = useState(/** @type {string | null} */ (null));
   const [formKey, setFormKey] = useState(0);
-  const runner = useRunner(detail, (input) => {
+  const runner = useRunner(detail, submit, (input) => {
     setValues(input);
     setFormKey((key) => key + 1);
   });
@@ -100,7 +146,7 @@ function FormView({ detail }) {
   };
 
   const codeTab = { id: 'code', label: 'Code', content: html`<${CodePanel} detail=${detail} values=${values} messages=${null} />` };
-  const runsTab = { id: 'runs', label: 'History', content: html`<${OwnRunsPanel} model=${detail.name} />` };
+  const runsTab = { id: 'runs', label: 'History', content: html`<${OwnRunsPanel} detail=${detail} />` };
   return html`<div class="playground">
     <form class="card form-card" aria-label="Input" onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); run(); }} novalidate>
       <div class="form-head">
@@ -111,10 +157,11 @@ function FormView({ detail }) {
       </div>
       <div class="form-body">
         ${linked === null ? null : html`<div class="note"><${Icon} name="link" /><div class="note-text">The inputs come from a link. Check them before you run the model.</div></div>`}
+        ${head}
         ${mode === 'form'
           ? html`<${FieldsForm} key=${formKey} fields=${fields} values=${values} errors=${runner.fieldErrors} onChange=${setValues} />`
           : html`<${JsonForm} key=${formKey} values=${values} onChange=${setValues} error=${jsonError} onError=${setJsonError} />`}
-        ${detail.schema === null ? html`<p class="hint">${detail.kind === 'model' ? 'The inputs of this model are known when it is loaded. Until then, enter them as JSON.' : 'The server does not know the inputs; enter them as JSON.'}</p>` : null}
+        ${detail.schema === null ? html`<p class="hint">${detail.kind === 'model' || detail.kind === 'trained' ? 'The inputs of this model are known when it is loaded. Until then, enter them as JSON.' : 'The server does not know the inputs; enter them as JSON.'}</p>` : null}
       </div>
       <div class="form-foot">
         ${runner.error === null ? null : html`<${ErrorNote} error=${summary(runner.error, fields)} />`}
@@ -143,9 +190,10 @@ function summary(error, fields) {
 /**
  * Starts runs of a model and follows the latest one.
  * @param {ModelDetail} detail
+ * @param {typeof submitJob} submit
  * @param {(input: Values) => void} onInput called with the input of a job that the page attaches to
  */
-function useRunner(detail, onInput) {
+function useRunner(detail, submit, onInput) {
   const { account } = useSession();
   const [run, setRun] = useState(/** @type {RunView | null} */ (null));
   const [sending, setSending] = useState(false);
@@ -160,7 +208,7 @@ function useRunner(detail, onInput) {
     feed(view, following.current.signal);
   }, []);
   useEffect(() => {
-    const id = jobOfUrl();
+    const id = new URLSearchParams(location.search).get(JOB);
     if (id !== null) {
       show(async (view, signal) => {
         await followJob(view, { account, id, signal });
@@ -183,9 +231,9 @@ function useRunner(detail, onInput) {
       if (detail.run.style === 'cog') {
         show((view, signal) => runDirectly(view, { path: detail.run.path, input, signal }));
       } else {
-        const id = await submitJob(detail.run, input);
-        keepRun(account, { id, model: detail.name });
-        setJobInUrl(id);
+        const id = await submit(detail.run, input);
+        keepRun(account, id);
+        setParameter(JOB, id);
         show((view, signal) => followJob(view, { account, id, signal }));
       }
     } catch (cause) {

@@ -10,11 +10,22 @@ import { request, requestJson } from '../lib/api.js';
  * @param {Record<string, unknown>} input
  * @returns {Promise<string>}
  */
-export async function submitJob({ path, style }, input) {
+export async function submitJob({ path, style, fields }, input) {
   /** @type {Record<string, string>} */
   const headers = style === 'replicate' ? { Prefer: 'respond-async' } : {};
-  const answer = await requestJson(path, { method: 'POST', json: { input }, headers });
+  const answer = await requestJson(path, { method: 'POST', json: { ...fields, input }, headers });
   return String(answer.id);
+}
+
+/**
+ * How one of the versions of a model is run.
+ * @param {Pick<ModelDetail, 'run' | 'version'>} detail
+ * @param {string | null} version
+ * @returns {ModelDetail['run']}
+ */
+export function runOfVersion({ run, version: current }, version) {
+  if (run.style !== 'replicate' || version === null || version === current) return run;
+  return { style: 'replicate', path: 'v1/predictions', fields: { version } };
 }
 
 /**
@@ -24,12 +35,10 @@ export async function submitJob({ path, style }, input) {
  * @param {{version?: string | null, input: Record<string, unknown>}} job
  * @returns {Promise<{id: string, note: string | null}>}
  */
-export async function runAgain({ run, version: current, versions }, { version, input }) {
-  if (run.style !== 'replicate' || version == null || version === current) return { id: await submitJob(run, input), note: null };
-  if (versions.some((known) => known.version === version)) {
-    const answer = await requestJson('v1/predictions', { method: 'POST', json: { version, input }, headers: { Prefer: 'respond-async' } });
-    return { id: String(answer.id), note: null };
-  }
+export async function runAgain(detail, { version = null, input }) {
+  const { run, version: current, versions } = detail;
+  const isServed = version === current || versions.some((known) => known.version === version && known.runnable);
+  if (run.style !== 'replicate' || version === null || isServed) return { id: await submitJob(runOfVersion(detail, version), input), note: null };
   const note = `on version ${current?.slice(0, 12)}, because version ${version.slice(0, 12)} is no longer served`;
   return { id: await submitJob(run, input), note };
 }

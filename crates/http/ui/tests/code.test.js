@@ -51,7 +51,10 @@ test('JavaScript reads the same value', () => {
   assert.deepEqual(JSON.parse(value), JSON.parse(JSON.stringify(HOSTILE)));
 });
 
-/** @param {Partial<import('../playground/code/samples.js').SampleRequest>} [change] */
+/**
+ * @param {Partial<import('../playground/code/samples.js').SampleRequest>} [change]
+ * @returns {import('../playground/code/samples.js').SampleRequest}
+ */
 function request(change) {
   return {
     root: 'http://localhost:5000/prefix/', model: 'owner/name', run: { path: 'v1/models/owner/name/predictions', style: 'replicate' },
@@ -110,4 +113,13 @@ test('each style has the clients of its API', () => {
   assert.deepEqual(ids({ run: { path: 'predictions', style: 'cog' } }), ['curl', 'python', 'javascript']);
   assert.deepEqual(ids({ chat: true, apis: ['openai'] }), ['curl', 'replicate', 'replicate-js', 'openai', 'python', 'javascript']);
   assert.deepEqual(ids({ messages: [] }), ['curl', 'openai', 'openai-js', 'python', 'javascript']);
+});
+
+test('the samples of another version, and of a training, name it', () => {
+  const version = samplesOf(request({ run: { path: 'v1/predictions', style: 'replicate', fields: { version: 'abc' } }, values: { x: 1 } }));
+  assert.match(version[0].text, /v1\/predictions.*"version":"abc","input":\{"x":1\}/s);
+  assert.match(version[1].text, /"owner\/name:abc"/);
+  const training = samplesOf(request({ run: { path: 'v1/models/owner/name/versions/abc/trainings', style: 'replicate', fields: { destination: 'me/mine' } }, values: { x: 1 } }));
+  assert.deepEqual(training.map(({ id }) => id), ['curl', 'replicate']);
+  assert.match(training[1].text, /version="abc".*destination="me\/mine"/s);
 });

@@ -153,7 +153,7 @@ test('a job runs again on its own version, or the result names the other one', a
   const rerunWith = async (/** @type {string} */ version, /** @type {string[]} */ versions) => {
     const posted = serve({
       'ui/api/jobs/~/a': { model: 'local/echo', version, input: { word: 'x' } },
-      'ui/api/models/local/echo': { schema: null, version: 'new', versions: versions.map((known) => ({ version: known })), run: { path: 'v1/models/local/echo/predictions', style: 'replicate' } },
+      'ui/api/models/local/echo': { schema: null, version: 'new', versions: versions.map((known) => ({ version: known, runnable: true })), run: { path: 'v1/models/local/echo/predictions', style: 'replicate' } },
       'v1/models/local/echo/predictions': { id: 'b' },
       'v1/predictions': { id: 'c' },
     });

@@ -202,7 +202,7 @@ fn slot_responses() {
         },
         R::Retire,
         R::Cancelled { id: "a".into() },
-        R::BatchCall { size: 2 },
+        R::BatchCall { items: vec![0, 1] },
         R::Item {
             n: 1,
             message: Box::new(R::Output { output: &value }),

@@ -142,6 +142,7 @@ impl QueueServers {
             id.to_string(),
             self.config.shards.to_string(),
             self.subset(&claim.queue, account),
+            u8::from(claim.entry.deadline.is_some()).to_string(),
         ];
         let backend = self.backend(&ticket)?;
         let was_held: i64 = backend

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use tidegate_core::{Event, JobKind};
-use tidegate_ipc::control::BatchLimits;
 use tidegate_ipc::slot::{self, SlotResponse};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::batcher::RegisteredChild;
 use super::item::{BatchItem, ItemLocation};
 use crate::child::message_parser::{MalformedMessage, MessageParser, Parsed};
 use crate::child::slot_socket::{SlotSocket, SlotSocketError};
@@ -19,10 +19,9 @@ use crate::supervisor::{EXIT_GRACE, RuntimeShared};
 pub(crate) async fn run_batches(
     shared: Arc<RuntimeShared>,
     mut socket: SlotSocket,
-    limits: BatchLimits,
+    _registered: RegisteredChild,
 ) {
     let child = Arc::clone(&socket.child);
-    let _registered = shared.batcher.add_child(limits);
     loop {
         let items = tokio::select! {
             biased;
@@ -36,7 +35,7 @@ pub(crate) async fn run_batches(
         let mut batch = RunningBatch::new(&mut socket, items);
         let result = batch.run(&shared).await;
         if let Err(error) = result {
-            let unfinished = batch.lose(error).await;
+            let unfinished = batch.lose(&shared, error).await;
             // Before the count of running items falls, so that a batch never looks smaller.
             shared.batcher.push_front(unfinished);
         }
@@ -50,9 +49,11 @@ struct RunningBatch<'a> {
     items: Vec<OpenItem>,
     /// The number of items whose last message has not arrived.
     open: usize,
+    /// The positions of the items in the running call of the model; empty before the first call.
+    call: Vec<usize>,
     /// Notified when an item is canceled.
     canceled: Arc<Notify>,
-    /// When the child is killed, because its code ignores that all items were canceled.
+    /// When the child is killed, because its code ignores that all items of the call were canceled.
     kill_at: Option<Instant>,
 }
 
@@ -69,7 +70,7 @@ enum BatchError {
     Closed,
     /// The child sent something that is not an answer to the batch.
     Malformed,
-    /// All items were canceled, and the child did not stop in time.
+    /// All items of a call were canceled, and the call did not stop in time.
     NotStopped,
 }
 
@@ -114,6 +115,7 @@ impl<'a> RunningBatch<'a> {
             socket,
             open: open.len(),
             items: open,
+            call: Vec::new(),
             canceled,
             kill_at: None,
         }
@@ -123,8 +125,13 @@ impl<'a> RunningBatch<'a> {
         let frame = self.frame();
         let mut sent = 0;
         while self.open > 0 {
-            if self.kill_at.is_none() && self.nobody_waits() {
-                self.kill_at = Some(Instant::now() + shared.launch.cancel_grace);
+            match self.kill_at {
+                None if self.call_is_canceled() => {
+                    self.kill_at = Some(Instant::now() + shared.launch.cancel_grace);
+                }
+                // Here as well as below: a child that sends many messages must not delay it.
+                Some(at) if Instant::now() >= at => return Err(BatchError::NotStopped),
+                Some(_) | None => {}
             }
             let canceled = Arc::clone(&self.canceled);
             let received = tokio::select! {
@@ -151,18 +158,32 @@ impl<'a> RunningBatch<'a> {
         frame
     }
 
-    fn nobody_waits(&self) -> bool {
-        let mut open = self.items.iter().filter(|open| !open.ended);
-        open.all(|open| open.item.is_canceled())
+    /// Whether the model works only for canceled items.
+    fn call_is_canceled(&self) -> bool {
+        let is_canceled = |open: &OpenItem| open.ended || open.item.is_canceled();
+        if self.call.is_empty() {
+            self.items.iter().all(is_canceled)
+        } else {
+            self.call.iter().all(|n| is_canceled(&self.items[*n]))
+        }
+    }
+
+    /// Records that the child calls the model with these items.
+    fn begin_call(&mut self, shared: &RuntimeShared, items: &[u32]) -> Result<(), BatchError> {
+        let call: Vec<_> = items.iter().map(|n| *n as usize).collect();
+        if call.iter().any(|n| *n >= self.items.len()) {
+            return Err(BatchError::Malformed);
+        }
+        shared.batcher.record_call(call.len());
+        self.call = call;
+        self.kill_at = None;
+        Ok(())
     }
 
     fn handle(&mut self, shared: &RuntimeShared, message: &Bytes) -> Result<(), BatchError> {
         let response = serde_json::from_slice(message).map_err(|_| BatchError::Malformed)?;
         let (n, response) = match response {
-            SlotResponse::BatchCall { size } => {
-                shared.batcher.record_call(size);
-                return Ok(());
-            }
+            SlotResponse::BatchCall { items } => return self.begin_call(shared, &items),
             SlotResponse::Item { n, message } => (n as usize, *message),
             // A training is not part of a batch.
             other if self.items.len() == 1 => (0, other),
@@ -177,6 +198,7 @@ impl<'a> RunningBatch<'a> {
             Parsed::Event(event) => {
                 if matches!(event, Event::Ended(_)) {
                     open.ended = true;
+                    open.item.leave_child();
                     self.open -= 1;
                 }
                 open.item.send(event);
@@ -192,7 +214,7 @@ impl<'a> RunningBatch<'a> {
 
     /// Waits for the death of the child and ends the batch. Returns the items that run again: one of
     /// several may have killed the child, and the others did nothing wrong.
-    async fn lose(self, error: BatchError) -> Vec<Arc<BatchItem>> {
+    async fn lose(self, shared: &RuntimeShared, error: BatchError) -> Vec<Arc<BatchItem>> {
         let child = Arc::clone(&self.socket.child);
         match error {
             BatchError::Closed => {
@@ -214,16 +236,20 @@ impl<'a> RunningBatch<'a> {
             }
         }
         child.dead().await;
-        let reason = if child.was_oom_killed() {
-            "Worker crashed: out of memory; the system has killed the model's process"
-        } else {
-            "Worker crashed"
-        };
         let several = self.items.len() > 1;
+        let mut reason = "Worker crashed";
+        if child.was_oom_killed() {
+            reason = "Worker crashed: out of memory; the system has killed the model's process";
+            if several {
+                shared.batcher.out_of_memory(self.items.len());
+            }
+        }
         let unfinished = self.items.into_iter().filter(|open| !open.ended);
         let mut again = Vec::new();
         for OpenItem { item, .. } in unfinished {
-            if several {
+            if item.is_canceled() {
+                item.leave_child();
+            } else if several {
                 item.retry_alone();
                 again.push(item);
             } else {

@@ -16,11 +16,16 @@ const DECAY: f64 = 0.75;
 /// A message to a child stays below this size, unless a single item is larger.
 const MAX_MESSAGE_BYTES: usize = 32 * 1024 * 1024;
 
+/// A batch that was reduced after an out-of-memory kill grows by one item after this many full batches.
+const GROW_AFTER: u32 = 50;
+/// The expectation is forgotten when no item was present for this multiple of the longest wait.
+const FORGET_AFTER_WAITS: u32 = 10;
+
 /// An item that waits for its batch.
 pub(crate) trait Waiting {
     /// Whether it must not share a call with others.
     fn is_alone(&self) -> bool;
-    /// Whether nobody waits for its result any more.
+    /// Whether its result is no longer wanted.
     fn is_gone(&self) -> bool;
     /// Its part of the message.
     fn bytes(&self) -> usize;
@@ -34,8 +39,16 @@ pub(crate) struct BatchFormer<T> {
     children: usize,
     /// The number of items in batches that run.
     running: usize,
+    /// The number of children that run a batch.
+    busy: usize,
     /// How many items are expected to be present at the same time.
     expected: f64,
+    /// When the last batch ended.
+    last_end: Option<Instant>,
+    /// The maximum size of a batch after the system has killed a child for its memory.
+    ceiling: Option<u32>,
+    /// The number of batches since then that reached the ceiling.
+    at_ceiling: u32,
 }
 
 /// What a free child does now.
@@ -60,7 +73,11 @@ impl<T: Waiting> BatchFormer<T> {
             },
             children: 0,
             running: 0,
+            busy: 0,
             expected: 0.0,
+            last_end: None,
+            ceiling: None,
+            at_ceiling: 0,
         }
     }
 
@@ -70,6 +87,11 @@ impl<T: Waiting> BatchFormer<T> {
         self.limits = limits;
     }
 
+    /// The number of children that take batches.
+    pub(crate) fn children(&self) -> usize {
+        self.children
+    }
+
     /// A child takes no more batches.
     pub(crate) fn remove_child(&mut self) {
         self.children -= 1;
@@ -77,8 +99,13 @@ impl<T: Waiting> BatchFormer<T> {
 
     /// Adds an item at the end.
     pub(crate) fn push(&mut self, item: T, now: Instant) {
+        let forgets_after = self.max_wait() * FORGET_AFTER_WAITS;
+        let idle = self.last_end.map(|end| now.duration_since(end));
+        if self.present() == 0 && idle.is_some_and(|idle| idle > forgets_after) {
+            self.expected = 0.0;
+        }
         self.waiting.push_back((now, item));
-        self.note_present();
+        self.expected = self.expected.max(self.present() as f64);
     }
 
     /// Adds items before all others, in their order.
@@ -88,9 +115,29 @@ impl<T: Waiting> BatchFormer<T> {
         }
     }
 
+    /// The number of items that wait for a batch.
+    pub(crate) fn waiting(&self) -> usize {
+        let wanted = self.waiting.iter().filter(|(_, item)| !item.is_gone());
+        wanted.count()
+    }
+
+    /// Removes the items whose results are no longer wanted.
+    pub(crate) fn remove_gone(&mut self) {
+        self.waiting.retain(|(_, item)| !item.is_gone());
+    }
+
     /// The items of a batch have ended.
-    pub(crate) fn ended(&mut self, items: usize) {
+    pub(crate) fn ended(&mut self, items: usize, now: Instant) {
         self.running -= items;
+        self.busy -= 1;
+        self.last_end = Some(now);
+    }
+
+    /// Makes batches smaller, because the system has killed a child that ran one with `items` items.
+    pub(crate) fn out_of_memory(&mut self, items: usize) {
+        let half = (items as u32 / 2).max(1);
+        self.ceiling = Some(self.ceiling.map_or(half, |ceiling| ceiling.min(half)));
+        self.at_ceiling = 0;
     }
 
     /// Removes all waiting items.
@@ -100,11 +147,11 @@ impl<T: Waiting> BatchFormer<T> {
 
     /// What a free child does at `now`.
     pub(crate) fn next(&mut self, now: Instant) -> NextBatch<T> {
-        self.waiting.retain(|(_, item)| !item.is_gone());
+        self.remove_gone();
         let Some((arrived, first)) = self.waiting.front() else {
             return NextBatch::Wait;
         };
-        let deadline = *arrived + Duration::from_micros(self.limits.max_wait_micros);
+        let deadline = *arrived + self.max_wait();
         let (size, is_complete) = if first.is_alone() {
             (1, true)
         } else {
@@ -113,38 +160,66 @@ impl<T: Waiting> BatchFormer<T> {
         if !is_complete && size < self.target() && now < deadline {
             return NextBatch::WaitUntil(deadline);
         }
-        let present = self.present();
-        self.expected = (self.expected * DECAY).max(present as f64);
+        self.expected = (self.expected * DECAY).max(self.present() as f64);
         self.running += size;
+        self.busy += 1;
+        self.raise_ceiling(size);
         NextBatch::Run(self.waiting.drain(..size).map(|(_, item)| item).collect())
     }
 
     /// The number of items that can form a batch now, and whether waiting cannot make it larger.
     fn available(&self) -> (usize, bool) {
+        let limit = self.limit();
         let (mut size, mut bytes) = (0, 0);
         for (_, item) in &self.waiting {
             bytes += item.bytes();
-            let is_full = size >= self.limits.max_message as usize;
-            if is_full || item.is_alone() || (size > 0 && bytes > MAX_MESSAGE_BYTES) {
+            if size >= limit || item.is_alone() || (size > 0 && bytes > MAX_MESSAGE_BYTES) {
                 return (size, true);
             }
             size += 1;
         }
-        (size, size >= self.limits.max_message as usize)
+        (size, size >= limit)
+    }
+
+    /// The maximum size of the next batch: other free children get their share of the waiting items.
+    fn limit(&self) -> usize {
+        let free = self.children.saturating_sub(self.busy).max(1);
+        let share = self.waiting.len().div_ceil(free);
+        let wanted = share.max(self.target()).max(1);
+        let most = self.max_size_now(self.limits.max_message);
+        if free > 1 { wanted.min(most) } else { most }
     }
 
     /// The size that a batch can reach if every child gets its share of the expected items.
     fn target(&self) -> usize {
         let share = (self.expected / self.children.max(1) as f64).round() as usize;
-        share.min(self.limits.max_size as usize)
+        share.min(self.max_size_now(self.limits.max_size))
+    }
+
+    fn max_size_now(&self, configured: u32) -> usize {
+        self.ceiling
+            .map_or(configured, |ceiling| ceiling.min(configured)) as usize
+    }
+
+    /// Lets batches grow again after many that reached the ceiling.
+    fn raise_ceiling(&mut self, size: usize) {
+        let Some(ceiling) = self.ceiling else { return };
+        if size < ceiling as usize {
+            return;
+        }
+        self.at_ceiling += 1;
+        if self.at_ceiling >= GROW_AFTER {
+            self.at_ceiling = 0;
+            self.ceiling = Some(ceiling + 1).filter(|ceiling| *ceiling < self.limits.max_message);
+        }
+    }
+
+    fn max_wait(&self) -> Duration {
+        Duration::from_micros(self.limits.max_wait_micros)
     }
 
     fn present(&self) -> usize {
         self.waiting.len() + self.running
-    }
-
-    fn note_present(&mut self) {
-        self.expected = self.expected.max(self.present() as f64);
     }
 }
 

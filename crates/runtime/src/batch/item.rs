@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use tidegate_core::port::{Admission, Running};
+use tidegate_core::port::{Admission, BoxFuture, Running};
 use tidegate_core::{Event, JobKind, Outcome, Work};
 use tidegate_ipc::control::SlotId;
 use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
 
 use super::batcher::Batcher;
 use super::former::Waiting;
@@ -39,11 +40,13 @@ impl Admission for BatchAdmission {
             id: work.id.as_str().into(),
             kind: work.kind,
             request,
+            _files: files,
             events,
             location: Mutex::new(ItemLocation::Waiting),
             is_alone: AtomicBool::new(work.kind == JobKind::Training),
             is_canceled: AtomicBool::new(false),
             refreshes: AtomicBool::new(false),
+            left_child: CancellationToken::new(),
         });
         if rejected.is_none() {
             self.batcher.push(Arc::clone(&item));
@@ -55,7 +58,6 @@ impl Admission for BatchAdmission {
             events: receiver,
             rejected,
             ended: false,
-            _files: files,
         })
     }
 }
@@ -68,6 +70,8 @@ pub(crate) struct BatchItem {
     pub(crate) kind: JobKind,
     /// The job as JSON, its part of the message to the child.
     pub(crate) request: Vec<u8>,
+    /// Removed with the item: it may run again.
+    _files: JobFiles,
     events: mpsc::UnboundedSender<Event>,
     location: Mutex<ItemLocation>,
     /// Whether the item must not share a call with others.
@@ -75,6 +79,8 @@ pub(crate) struct BatchItem {
     is_canceled: AtomicBool,
     /// Whether the job asked for a new child.
     refreshes: AtomicBool,
+    /// Cancelled when no child uses the files of the job any more.
+    left_child: CancellationToken,
 }
 
 /// Where a cancellation must be sent.
@@ -112,7 +118,12 @@ impl BatchItem {
         self.is_alone.store(true, Ordering::Relaxed);
     }
 
-    /// Sends an event to the job. Nobody receives the events of a canceled item.
+    /// Records that the child has ended the item, or is dead.
+    pub(crate) fn leave_child(&self) {
+        self.left_child.cancel();
+    }
+
+    /// Sends an event to the job. A canceled item has no receiver.
     pub(crate) fn send(&self, event: Event) {
         self.events.send(event).ok();
     }
@@ -129,7 +140,7 @@ impl BatchItem {
         self.refreshes.store(true, Ordering::Relaxed);
     }
 
-    /// Whether nobody waits for the result any more.
+    /// Whether the result is no longer wanted.
     pub(crate) fn is_canceled(&self) -> bool {
         self.is_canceled.load(Ordering::Relaxed)
     }
@@ -182,8 +193,6 @@ struct RunningItem {
     /// Why the job could not be sent.
     rejected: Option<String>,
     ended: bool,
-    /// Removed with the job.
-    _files: JobFiles,
 }
 
 #[async_trait]
@@ -208,6 +217,14 @@ impl Running for RunningItem {
 
     fn cancel(&mut self) {
         self.item.cancel(&self.batcher);
+    }
+
+    fn files_in_use(&mut self) -> Option<BoxFuture<()>> {
+        // A canceled item ends at once, but the call with the other items continues.
+        let is_running = matches!(*self.item.location(), ItemLocation::Running { .. });
+        let left_child = self.item.left_child.clone();
+        let in_use = is_running && !left_child.is_cancelled();
+        in_use.then(|| Box::pin(left_child.cancelled_owned()) as BoxFuture<()>)
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn capacity_of(ready: &Ready) -> usize {
     ready.batch.map_or(ready.slots.len(), places)
 }
 
-/// One batch that runs and one that forms.
+/// One message that the child works on, and one batch that forms.
 fn places(limits: BatchLimits) -> usize {
-    2 * limits.max_message.max(1) as usize
+    (limits.max_message + limits.max_size) as usize
 }

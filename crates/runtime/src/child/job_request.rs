@@ -11,6 +11,9 @@ use tokio::io::AsyncWriteExt;
 use super::outgoing_frame::OutgoingFrame;
 use crate::scratch::Scratch;
 
+/// The part of a message around an item, at most.
+const ENVELOPE: usize = 64;
+
 /// What a child needs besides the request itself: the folder of the job, and the file of a large input.
 #[derive(Default)]
 pub(crate) struct JobFiles {
@@ -47,7 +50,7 @@ impl JobFiles {
         let input = self.inline_input(work);
         let mut item = Vec::with_capacity(input.len() + 256);
         slot::append_item(&mut item, &self.request(work), &input);
-        check_length(item.len())?;
+        check_length(item.len() + ENVELOPE)?;
         Ok(item)
     }
 

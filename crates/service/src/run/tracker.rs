@@ -69,6 +69,8 @@ pub(crate) struct Tracker {
     /// What the executor wants to have called when the end is committed; set when
     /// the run has ended.
     pub(crate) on_committed: Option<OnCommitted>,
+    /// Resolves when the files of the job are no longer in use.
+    pub(crate) files_in_use: Option<BoxFuture<()>>,
     pub(crate) clock: RunClock,
     pub(crate) spans: JobSpans,
     /// What a job of another process runs with besides.
@@ -145,7 +147,16 @@ impl Tracker {
         // directory was created before the job started.
         let has_owner = self.service.shared().deps.files.owner.is_some();
         if self.scratch_used || has_owner || !succeeded {
-            remove_scratch(self.work.scratch.clone()).await;
+            let scratch = self.work.scratch.clone();
+            match self.files_in_use.take() {
+                None => remove_scratch(scratch).await,
+                Some(unused) => {
+                    tokio::spawn(async move {
+                        unused.await;
+                        remove_scratch(scratch).await;
+                    });
+                }
+            }
         }
         let Some(end) = settled else {
             return RunOutcome::ByAnother;
@@ -438,6 +449,7 @@ impl Tracker {
                     };
                     if let Err(terminal) = added {
                         self.on_committed = running.on_committed();
+                        self.files_in_use = running.files_in_use();
                         abandon(running).await;
                         return terminal;
                     }
@@ -470,6 +482,7 @@ impl Tracker {
                         }
                     );
                     self.on_committed = running.on_committed();
+                    self.files_in_use = running.files_in_use();
                     // The slot is free before a client can see the end.
                     drop(running);
                     return terminal;

@@ -301,6 +301,7 @@ impl JobService {
             insert: None,
             began_at: None,
             on_committed: None,
+            files_in_use: None,
             clock: RunClock::default(),
             spans: JobSpans::default(),
             claim,

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use tidegate_core::lease::Fence;
 use tidegate_core::leases::{AcquireRequest, Holder};
+use tidegate_core::record::JobRecord;
 use tokio_postgres::Client;
 
+use super::connection::LentConnection;
 use super::error::PgError;
 use super::jobs::attempt;
-use super::query::{bigint, first, integer, is_live, micros, now, text};
-use super::rows;
+use super::query::{bigint, first, first_repeated, integer, is_live, micros, now, text};
+use super::rows::{self, record_columns};
 use super::text::escape;
 use crate::columns;
 
@@ -59,8 +61,13 @@ impl LeaseQuery {
     }
 }
 
-/// Decides about a request. One statement grants: of two requests in one transaction, one succeeds.
-pub(super) async fn grant(client: &Client, query: &LeaseQuery) -> Result<AcquireDecision, PgError> {
+/// Decides about a request. One statement grants: of two requests in one transaction, one succeeds. The record
+/// of a granted job is returned unless its input is large: reading that must not delay the commits of other
+/// jobs.
+pub(super) async fn grant(
+    client: &LentConnection,
+    query: &LeaseQuery,
+) -> Result<(AcquireDecision, Option<JobRecord>), PgError> {
     const GRANT: &str = concat!(
         "UPDATE tidegate.jobs j SET status = 'processing', attempt = attempt + 1, lease_nonce = $3, started_at = ",
         now!(),
@@ -75,11 +82,20 @@ pub(super) async fn grant(client: &Client, query: &LeaseQuery) -> Result<Acquire
                WHERE h.name = $4 AND h.boot = $5 AND h.alive_until >= ",
         now!(),
         " + $6)
-         RETURNING attempt, deadline - ",
+         RETURNING ",
+        record_columns!(
+            "(SELECT CASE WHEN octet_length(i.json) <= 65536 THEN i.json END FROM tidegate.inputs i WHERE i.number = j.number)",
+            "NULL::bytea",
+            "NULL",
+            "NULL",
+            "NULL",
+            "NULL"
+        ),
+        ", deadline - ",
         now!()
     );
     let LeaseQuery { request, margin } = query;
-    let granted = first(
+    let granted = first_repeated(
         client,
         GRANT,
         &[
@@ -93,16 +109,17 @@ pub(super) async fn grant(client: &Client, query: &LeaseQuery) -> Result<Acquire
         ],
     )
     .await?;
-    match granted {
-        Some(row) => Ok(AcquireDecision::Granted(
-            Fence {
-                attempt: rows::unsigned(&row, 0)?,
-                nonce: request.nonce,
-            },
-            remaining(row.try_get(1)?),
-        )),
-        None => why_not_granted(client, query).await,
-    }
+    let Some(row) = granted else {
+        return Ok((why_not_granted(client, query).await?, None));
+    };
+    let fence = Fence {
+        attempt: rows::attempt(&row)?,
+        nonce: request.nonce,
+    };
+    let remaining = remaining(row.try_get(rows::RECORD_COLUMNS)?);
+    // A record that cannot be read does not undo the lease: who reads it again sees the error.
+    let record = rows::open_record(&row).ok().flatten();
+    Ok((AcquireDecision::Granted(fence, remaining), record))
 }
 
 fn remaining(micros: Option<i64>) -> Option<Duration> {

@@ -3,6 +3,7 @@
 //! Every transaction has a time limit in the database and one in this process. A connection whose
 //! transaction did not end in order is closed, not used again.
 
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{
@@ -17,6 +18,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config};
 
 use super::error::PgError;
+use super::repeated::RepeatedStatements;
 use super::tls::TlsConnector;
 use super::url::PostgresUrl;
 
@@ -46,7 +48,7 @@ pub(super) const BEGIN_CHANGES: &str = concat!(
     "BEGIN; SET LOCAL statement_timeout = '12s'; SET LOCAL idle_in_transaction_session_timeout = '12s';
      SELECT pg_advisory_xact_lock_shared(",
     changes_lock!(),
-    ")"
+    "), pg_backend_pid()"
 );
 /// Begins a transaction that sees all changes with numbers that were assigned before.
 const BEGIN_AFTER_CHANGES: &str = concat!(
@@ -64,7 +66,7 @@ const NO_TRANSACTION: &str = "";
 
 /// The statements of a transaction. The first is sent without waiting for a reply to those before it.
 pub(super) type TransactionWork<A, T> =
-    for<'a> fn(&'a Client, &'a A) -> BoxFuture<'a, Result<T, PgError>>;
+    for<'a> fn(&'a LentConnection, &'a A) -> BoxFuture<'a, Result<T, PgError>>;
 
 /// The pool of connections.
 #[derive(Clone)]
@@ -127,6 +129,7 @@ impl Connections {
     pub(super) async fn connect(&self) -> Result<LentConnection, PoolError> {
         Ok(LentConnection {
             object: Some(self.pool.get().await?),
+            repeated: RepeatedStatements::default(),
         })
     }
 
@@ -219,15 +222,15 @@ impl Connections {
     ) -> Result<T, PgError> {
         let connection = self.get().await?;
         let result = within_limit(async {
-            let client = connection.client();
             if begin == NO_TRANSACTION {
-                return work(client, arguments).await;
+                return work(&connection, arguments).await;
             }
-            let (begun, result) = join(client.batch_execute(begin), work(client, arguments)).await;
+            let statements = work(&connection, arguments);
+            let (begun, result) = join(connection.batch_execute(begin), statements).await;
             begun?;
             let result = result?;
             *may_be_committed = true;
-            commit(client, begin == BEGIN_READ).await?;
+            commit(&connection, begin == BEGIN_READ).await?;
             Ok(result)
         })
         .await?;
@@ -287,13 +290,23 @@ pub(super) async fn within_limit<T>(
 /// A connection of the pool.
 pub(super) struct LentConnection {
     object: Option<Object>,
+    repeated: RepeatedStatements,
 }
 
-impl LentConnection {
-    pub(super) fn client(&self) -> &Client {
+impl Deref for LentConnection {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
         self.object
             .as_ref()
             .expect("a connection has a client until it is given back")
+    }
+}
+
+impl LentConnection {
+    /// The statements that this user of the connection runs often.
+    pub(super) fn repeated(&self) -> &RepeatedStatements {
+        &self.repeated
     }
 
     /// Gives the connection back to the pool. No transaction may be open.

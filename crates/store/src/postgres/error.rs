@@ -27,6 +27,9 @@ pub(super) enum PgError {
     /// The given value cannot be stored.
     #[error("{0}")]
     Invalid(String),
+    /// Statements that were prepared in one session were run in another one.
+    #[error("a pooler of connections does not keep prepared statements")]
+    OtherSession,
 }
 
 impl From<PoolError> for PgError {
@@ -91,6 +94,20 @@ impl PgError {
         })
     }
 
+    /// A pooler of connections lost a prepared statement, or has one of another process.
+    pub(super) fn is_of_pooler(&self) -> bool {
+        match self {
+            Self::OtherSession => true,
+            _ => self.state().is_some_and(|code| {
+                [
+                    SqlState::INVALID_SQL_STATEMENT_NAME,
+                    SqlState::DUPLICATE_PSTATEMENT,
+                ]
+                .contains(code)
+            }),
+        }
+    }
+
     /// An earlier statement of the transaction failed.
     pub(super) fn is_consequence(&self) -> bool {
         self.state() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION)
@@ -112,7 +129,7 @@ impl From<PgError> for StoreError {
     fn from(error: PgError) -> Self {
         match error {
             PgError::Sql(error) => store_error(&error),
-            PgError::NoConnection(_) | PgError::Timeout(_) => {
+            PgError::NoConnection(_) | PgError::Timeout(_) | PgError::OtherSession => {
                 Self::Unavailable(format!("PostgreSQL: {error}"))
             }
             PgError::Corrupt(text) => Self::Corrupt(text),

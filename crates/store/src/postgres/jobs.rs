@@ -7,8 +7,11 @@ use tidegate_core::store::{CancelRequestResult, FinishOutcome, JobFinish, OpenJo
 use tidegate_core::{Account, JobId, Status, chain, planted};
 use tokio_postgres::Client;
 
+use super::connection::LentConnection;
 use super::error::PgError;
-use super::query::{bigint, boolean, bytea, count, execute, first, integer, rows, text};
+use super::query::{
+    bigint, boolean, bytea, count, execute, execute_repeated, first, integer, rows, text,
+};
 use super::rows::{self as records, record_of};
 use super::text::escape;
 use super::{interim, outbox};
@@ -21,7 +24,7 @@ pub(super) struct JobInsert {
 }
 
 /// Inserts a job. `false`: its account has a job with this id.
-pub(super) async fn insert(client: &Client, job: &JobInsert) -> Result<bool, PgError> {
+pub(super) async fn insert(client: &LentConnection, job: &JobInsert) -> Result<bool, PgError> {
     const INSERT: &str = "WITH job AS (
              INSERT INTO tidegate.jobs (account, id, kind, model, version, deployment, api, hook, context, files, secrets,
                  destination, policies, created_at, deadline, status, attempt, lease_nonce, started_at)
@@ -39,7 +42,7 @@ pub(super) async fn insert(client: &Client, job: &JobInsert) -> Result<bool, PgE
         .lease
         .as_ref()
         .map(|lease| columns::nonce_text(lease.nonce));
-    Ok(execute(
+    Ok(execute_repeated(
         client,
         INSERT,
         &[
@@ -74,7 +77,7 @@ pub(super) async fn insert(client: &Client, job: &JobInsert) -> Result<bool, PgE
 }
 
 /// Inserts a job; deletes an ended job with the same id before.
-pub(super) async fn replace(client: &Client, job: &JobInsert) -> Result<bool, PgError> {
+pub(super) async fn replace(client: &LentConnection, job: &JobInsert) -> Result<bool, PgError> {
     // Most ids are new.
     if insert(client, job).await? {
         return Ok(true);
@@ -122,7 +125,10 @@ pub(super) async fn request_cancel(
 }
 
 /// Ends a job, with its message.
-pub(super) async fn finish(client: &Client, finish: &JobFinish) -> Result<FinishOutcome, PgError> {
+pub(super) async fn finish(
+    client: &LentConnection,
+    finish: &JobFinish,
+) -> Result<FinishOutcome, PgError> {
     if !mark_finished(client, finish).await? {
         return why_not_finished(client, finish).await;
     }
@@ -137,7 +143,7 @@ pub(super) async fn finish(client: &Client, finish: &JobFinish) -> Result<Finish
 
 /// A lease ends its own attempt, also if its holder does not know that it was granted. Without a lease, the
 /// last known attempt can be ended.
-async fn mark_finished(client: &Client, finish: &JobFinish) -> Result<bool, PgError> {
+async fn mark_finished(client: &LentConnection, finish: &JobFinish) -> Result<bool, PgError> {
     const FINISH: &str = "WITH ended AS (
              UPDATE tidegate.jobs SET status = $5, completed_at = $6, attempt = greatest(attempt, $3), end_nonce = $4,
                  started_at = coalesce($7, started_at)
@@ -154,7 +160,7 @@ async fn mark_finished(client: &Client, finish: &JobFinish) -> Result<bool, PgEr
         .as_ref()
         .map(columns::json_text)
         .transpose()?;
-    Ok(execute(
+    Ok(execute_repeated(
         client,
         statement,
         &[

@@ -22,14 +22,17 @@ use crate::cursor::NumberedRecord;
 impl Leases for PostgresStore {
     async fn acquire(&self, request: AcquireRequest) -> Result<AcquireResult, StoreError> {
         let job = request.job.clone();
-        let decision = self.decide(LeaseQuery::of_holder(request)).await?;
-        // The record is read afterwards: large inputs must not delay the commits of other jobs.
-        let record = match decision {
-            AcquireDecision::Granted(..)
-            | AcquireDecision::CancelRequested
-            | AcquireDecision::Overdue
-            | AcquireDecision::Exhausted => self.get(&job.account, &job.id).await?,
-            _ => None,
+        let (decision, record) = self.decide(LeaseQuery::of_holder(request)).await?;
+        let record = match (decision, record) {
+            (_, Some(record)) => Some(record),
+            (
+                AcquireDecision::Granted(..)
+                | AcquireDecision::CancelRequested
+                | AcquireDecision::Overdue
+                | AcquireDecision::Exhausted,
+                None,
+            ) => self.get(&job.account, &job.id).await?,
+            (_, None) => None,
         };
         Ok(match (decision, record.map(Box::new)) {
             (AcquireDecision::Superseded, _) => AcquireResult::Superseded,
@@ -202,7 +205,10 @@ impl PostgresStore {
         Ok(records(found))
     }
 
-    async fn decide(&self, mut query: LeaseQuery) -> Result<AcquireDecision, StoreError> {
+    async fn decide(
+        &self,
+        mut query: LeaseQuery,
+    ) -> Result<(AcquireDecision, Option<JobRecord>), StoreError> {
         let mut retry = self.connections.retry();
         loop {
             let job = &query.request.job;
@@ -213,10 +219,10 @@ impl PostgresStore {
                     Box::pin(acquire::grant(client, query))
                 })
                 .await?;
-            match decision {
+            match decision.0 {
                 AcquireDecision::HolderNeeded => {
                     if !self.keep_alive(&query.request).await? {
-                        return Ok(AcquireDecision::Superseded);
+                        return Ok((AcquireDecision::Superseded, None));
                     }
                     query = query.of_fresh_holder();
                 }
@@ -226,7 +232,7 @@ impl PostgresStore {
                         "the job changes all the time".to_owned(),
                     ));
                 }
-                decided => return Ok(decided),
+                _ => return Ok(decision),
             }
         }
     }

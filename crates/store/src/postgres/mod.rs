@@ -1,8 +1,8 @@
 //! The store in a PostgreSQL database, which many processes can share.
 //!
 //! One *writer* task commits all waiting changes in one transaction. Reads, and changes of many rows, run
-//! on connections of a pool. Statements are not prepared under names and settings are made per
-//! transaction, so that a pooler (pgbouncer) may give each transaction another connection. The clock of
+//! on connections of a pool. Settings are made per transaction, and no statement needs a name that a
+//! pooler (pgbouncer) would lose, so a pooler may give each transaction another connection. The clock of
 //! the database decides about leases, claims, the schedule of the outbox and deadlines.
 //!
 //! ```text
@@ -35,6 +35,7 @@ mod progress;
 mod query;
 mod queue_epoch;
 mod reconcile;
+mod repeated;
 mod retention;
 mod rows;
 mod schema;

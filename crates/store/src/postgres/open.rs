@@ -243,10 +243,10 @@ async fn prepare(connections: &Connections) -> Result<(), PostgresOpenError> {
         Err(PoolError::Backend(error)) => return Err(PostgresOpenError::Database(error)),
         Err(other) => return Err(PostgresOpenError::Unreachable(other.to_string())),
     };
-    within_limit(async { Ok(check_server(connection.client()).await) })
+    within_limit(async { Ok(check_server(&connection).await) })
         .await
         .map_err(|error| PostgresOpenError::Unreachable(error.to_string()))??;
-    schema::migrate(connection.client(), schema::STEPS).await?;
+    schema::migrate(&connection, schema::STEPS).await?;
     connection.give_back();
     Ok(())
 }

@@ -20,7 +20,7 @@ use tidegate_core::{Account, JobId};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
-use super::connection::{Connections, TransactionWork};
+use super::connection::{Connections, LentConnection, TransactionWork};
 use super::error::PgError;
 use super::port::{OVERHEAD, check_final, size};
 use super::query::{bigint, first, text};
@@ -58,7 +58,7 @@ struct FencedWork<A, T> {
 
 impl<A: Sync, T> FencedWork<A, T> {
     /// `None` if the term is over.
-    async fn run(&self, client: &Client) -> Result<Option<T>, PgError> {
+    async fn run(&self, client: &LentConnection) -> Result<Option<T>, PgError> {
         if !self.term.lasts(client).await? {
             return Ok(None);
         }

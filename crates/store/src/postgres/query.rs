@@ -1,8 +1,10 @@
-//! Runs statements without preparing them under a name, which a pooler of connections would lose.
+//! Runs statements. Only those that are run often are prepared under a name ([`super::repeated`]), which a
+//! pooler of connections would lose.
 
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, Statement};
 
+use super::connection::LentConnection;
 use super::error::PgError;
 
 /// The value of a parameter, with its type.
@@ -86,6 +88,44 @@ pub(super) async fn execute(
     params: &[Param<'_>],
 ) -> Result<u64, PgError> {
     Ok(client.execute_typed(sql, params).await?)
+}
+
+/// The first row of a statement that is run often, if there is one.
+pub(super) async fn first_repeated(
+    connection: &LentConnection,
+    sql: &'static str,
+    params: &[Param<'_>],
+) -> Result<Option<Row>, PgError> {
+    let Some(statement) = prepared(connection, sql, params) else {
+        return first(connection, sql, params).await;
+    };
+    let rows = connection.query(&statement, &values(params)).await?;
+    Ok(rows.into_iter().next())
+}
+
+/// Runs a statement that is run often; returns the number of rows that it changed.
+pub(super) async fn execute_repeated(
+    connection: &LentConnection,
+    sql: &'static str,
+    params: &[Param<'_>],
+) -> Result<u64, PgError> {
+    match prepared(connection, sql, params) {
+        Some(statement) => Ok(connection.execute(&statement, &values(params)).await?),
+        None => execute(connection, sql, params).await,
+    }
+}
+
+fn prepared(
+    connection: &LentConnection,
+    sql: &'static str,
+    params: &[Param<'_>],
+) -> Option<Statement> {
+    let types = params.iter().map(|(_, kind)| kind.clone());
+    connection.repeated().get(sql, types)
+}
+
+fn values<'a>(params: &[Param<'a>]) -> Vec<&'a (dyn ToSql + Sync)> {
+    params.iter().map(|(value, _)| *value).collect()
 }
 
 /// A limit as a `bigint`.

@@ -13,18 +13,33 @@ use crate::columns;
 use crate::cursor::NumberedRecord;
 use crate::records::NO_INPUT;
 
-/// A `SELECT` of all columns of a record, in this order, from tables that contain the jobs as `j`, followed
-/// by the rest of the statement. After `without_input`, the input is absent and its size is the last column.
+/// All columns of a record, in this order: of the job `j`, with these expressions for its input and the
+/// columns of its end.
+macro_rules! record_columns {
+    ($input:literal, $output:literal, $logs:literal, $error:literal, $metrics:literal, $remote:literal) => {
+        concat!(
+            "j.number, j.account, j.id, j.kind, j.model, j.version, j.deployment, j.api, j.hook, j.context, j.status, ",
+            "j.attempt, j.created_at, j.deadline, j.started_at, j.completed_at, j.data_removed, ",
+            $input, ", ", $output, ", ", $logs, ", ", $error, ", ", $metrics,
+            ", j.files, j.secrets, j.cancel_requested, j.destination, j.policies, ", $remote, ", j.released",
+        )
+    };
+}
+pub(super) use record_columns;
+
+/// The number of columns of a record.
+pub(super) const RECORD_COLUMNS: usize = 29;
+
+/// A `SELECT` of all columns of a record from tables that contain the jobs as `j`, followed by the rest of the
+/// statement. After `without_input`, the input is absent and its size is the last column.
 macro_rules! record_of {
     (without_input $from:expr, $rest:expr) => {
         record_of!(@columns "NULL::bytea", ", octet_length(i.json) ", $from, $rest)
     };
     (@columns $input:literal, $last:literal, $from:expr, $rest:expr) => {
         concat!(
-            "SELECT j.number, j.account, j.id, j.kind, j.model, j.version, j.deployment, j.api, j.hook, j.context, j.status, ",
-            "j.attempt, j.created_at, j.deadline, j.started_at, j.completed_at, j.data_removed, ",
-            $input,
-            ", e.output, e.logs, e.error, e.metrics, j.files, j.secrets, j.cancel_requested, j.destination, j.policies, e.remote, j.released",
+            "SELECT ",
+            $crate::postgres::rows::record_columns!($input, "e.output", "e.logs", "e.error", "e.metrics", "e.remote"),
             $last,
             "FROM ",
             $from,
@@ -50,10 +65,18 @@ pub(super) fn record(row: &Row) -> Result<NumberedRecord, PgError> {
         })
 }
 
+/// Reads the record of an open job whose row has its columns; `None` if the input is not there.
+pub(super) fn open_record(row: &Row) -> Result<Option<JobRecord>, PgError> {
+    match row.try_get::<_, Option<&[u8]>>(17)? {
+        Some(_) => Ok(Some(read(row)?)),
+        None => Ok(None),
+    }
+}
+
 /// Reads a row of [`record_of`] without the input.
 pub(super) fn open_job(row: &Row) -> Result<OpenJob, PgError> {
     let (number, record) = record(row)?;
-    let input_bytes: Option<i32> = row.try_get(29)?;
+    let input_bytes: Option<i32> = row.try_get(RECORD_COLUMNS)?;
     Ok(OpenJob {
         number: number.unsigned_abs(),
         record,
@@ -64,7 +87,7 @@ pub(super) fn open_job(row: &Row) -> Result<OpenJob, PgError> {
 fn read(row: &Row) -> Result<JobRecord, PgError> {
     Ok(JobRecord {
         spec: spec(row)?,
-        attempt: unsigned(row, 11)?,
+        attempt: attempt(row)?,
         released: unsigned(row, 28)?,
         status: columns::status(row.try_get(10)?)?,
         started_at: timestamp(row, 14)?,
@@ -121,6 +144,11 @@ fn completion(row: &Row) -> Result<Option<Completion>, PgError> {
             .map(columns::json)
             .transpose()?,
     }))
+}
+
+/// The number of the last lease in a row of a record.
+pub(super) fn attempt(row: &Row) -> Result<u32, PgError> {
+    unsigned(row, 11)
 }
 
 /// A text that may contain U+0000.

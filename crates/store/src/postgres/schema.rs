@@ -37,6 +37,10 @@ pub(super) const STEPS: &[Migration] = &[
         sql: include_str!("schema/4.sql"),
         usable_from: 1,
     },
+    Migration {
+        sql: include_str!("schema/5.sql"),
+        usable_from: 1,
+    },
 ];
 
 /// The layout of a database.

@@ -4,20 +4,23 @@
 //! each, and commits. It never waits for more changes: they queue up during a commit. Changes lock their
 //! rows in one order, the same in all processes. If a change fails, the transaction is rolled back and the
 //! changes are committed in smaller parts, so that it fails alone. If the connection is lost, all are
-//! repeated: a change that was committed already must have no effect the second time.
+//! repeated: a change that was committed already must have no effect the second time. The writer has a
+//! connection of its own, on which the statements of most jobs are prepared.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::{BoxFuture, join, join_all};
 use tidegate_core::store::{StoreError, StoreMetrics};
-use tidegate_core::{Account, JobId};
+use tidegate_core::{Account, JobId, chain};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio_postgres::Client;
 
-use super::connection::{BEGIN_CHANGES, Connections, Retry, TransactionWork, within_limit};
+use super::connection::{
+    BEGIN_CHANGES, Connections, LentConnection, Retry, TransactionWork, within_limit,
+};
 use super::error::PgError;
+use super::repeated::SessionId;
 
 /// How many changes can be queued; further callers wait.
 const INBOX: usize = 1024;
@@ -47,6 +50,8 @@ impl ChangeWriter {
         let (inbox, rx) = mpsc::channel(INBOX);
         let task = WriterTask {
             connections,
+            connection: None,
+            has_pooler: false,
             rx,
             meter,
         };
@@ -99,7 +104,7 @@ trait Change: Send {
     fn order(&self) -> &LockOrder;
     fn bytes(&self) -> usize;
     fn queued_at(&self) -> Instant;
-    fn apply<'a>(&'a mut self, client: &'a Client) -> BoxFuture<'a, Result<(), PgError>>;
+    fn apply<'a>(&'a mut self, client: &'a LentConnection) -> BoxFuture<'a, Result<(), PgError>>;
     fn reply(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
@@ -126,7 +131,7 @@ impl<A: Send + Sync, T: Send> Change for PendingChange<A, T> {
         self.queued_at
     }
 
-    fn apply<'a>(&'a mut self, client: &'a Client) -> BoxFuture<'a, Result<(), PgError>> {
+    fn apply<'a>(&'a mut self, client: &'a LentConnection) -> BoxFuture<'a, Result<(), PgError>> {
         let Self {
             arguments,
             work,
@@ -151,6 +156,10 @@ impl<A: Send + Sync, T: Send> Change for PendingChange<A, T> {
 
 struct WriterTask {
     connections: Connections,
+    /// The connection of the last transaction.
+    connection: Option<LentConnection>,
+    /// Whether a pooler was seen that does not keep prepared statements.
+    has_pooler: bool,
     rx: mpsc::Receiver<Box<dyn Change>>,
     meter: Arc<StoreMetrics>,
 }
@@ -169,6 +178,21 @@ impl WriterTask {
             }
             self.fill(&mut batch);
             batch = self.commit_batch(batch, &mut retry).await;
+            self.prepare_repeated().await;
+        }
+    }
+
+    /// Prepares the statements that are run often, after the callers have their replies.
+    async fn prepare_repeated(&mut self) {
+        let Some(connection) = &self.connection else {
+            return;
+        };
+        let prepared = within_limit(connection.repeated().prepare(connection)).await;
+        if let Err(error) = prepared {
+            tracing::debug!(error = %chain(&error), "failed to prepare statements");
+            self.has_pooler |= error.is_of_pooler();
+            // Its transaction may be open.
+            self.connection = None;
         }
     }
 
@@ -189,7 +213,7 @@ impl WriterTask {
     /// Commits the changes and replies. Returns those that must be repeated because the connection is
     /// lost, except changes that have waited too long.
     async fn commit_batch(
-        &self,
+        &mut self,
         mut batch: Vec<Box<dyn Change>>,
         retry: &mut Retry,
     ) -> Vec<Box<dyn Change>> {
@@ -215,7 +239,7 @@ impl WriterTask {
 
     /// One change of the batch failed: the others must not. Halves of the batch are committed until the
     /// change is alone.
-    async fn commit_in_parts(&self, batch: Vec<Box<dyn Change>>) {
+    async fn commit_in_parts(&mut self, batch: Vec<Box<dyn Change>>) {
         let mut retry = self.connections.retry();
         let mut parts = halves(batch);
         while let Some(mut part) = parts.pop() {
@@ -237,37 +261,67 @@ impl WriterTask {
 
     /// Applies the changes in one transaction and commits it. After an error nothing is committed, except
     /// if the connection was lost during the commit.
-    async fn commit(&self, changes: &mut [Box<dyn Change>]) -> Result<(), PgError> {
+    async fn commit(&mut self, changes: &mut [Box<dyn Change>]) -> Result<(), PgError> {
         let began = Instant::now();
         let count = changes.len();
-        let connection = self.connections.get().await?;
-        let client = connection.client();
-        let ended = within_limit(async {
-            let statements = join_all(changes.iter_mut().map(|change| change.apply(client)));
-            let (begun, applied) = join(client.batch_execute(BEGIN_CHANGES), statements).await;
-            let errors = begun
-                .err()
-                .map(PgError::from)
-                .into_iter()
-                .chain(applied.into_iter().filter_map(Result::err));
-            let outcome = first_cause(errors);
-            let end = if outcome.is_ok() {
-                "COMMIT"
+        let connection = self.connect().await?;
+        let ended = within_limit(transact(&connection, changes)).await?;
+        if let Err(error) = &ended {
+            self.has_pooler |= error.is_of_pooler();
+            if self.has_pooler {
+                connection.repeated().disable();
             } else {
-                "ROLLBACK"
-            };
-            match client.batch_execute(end).await {
-                Ok(()) => Ok(outcome),
-                // The first error says more than the one of the rollback.
-                Err(error) => Err(outcome.err().unwrap_or(PgError::Sql(error))),
+                // The changes are repeated, without prepared statements: one of them may be the cause.
+                connection.repeated().forget();
             }
-        })
-        .await?;
-        connection.give_back();
+        }
+        self.connection = Some(connection);
         let seconds = began.elapsed().as_secs_f64();
         self.meter.commit_seconds.observe(seconds);
         self.meter.commit_changes.observe(count as f64);
         ended
+    }
+
+    /// The connection of the last transaction, or a new one if that is lost.
+    async fn connect(&mut self) -> Result<LentConnection, PgError> {
+        if let Some(connection) = self.connection.take()
+            && !connection.is_closed()
+        {
+            return Ok(connection);
+        }
+        let connection = self.connections.get().await?;
+        if !self.has_pooler {
+            connection.repeated().enable();
+        }
+        Ok(connection)
+    }
+}
+
+/// Applies changes and commits them, or rolls them back if one of them fails: the inner result. After an outer
+/// error, the connection cannot be used any more.
+async fn transact(
+    connection: &LentConnection,
+    changes: &mut [Box<dyn Change>],
+) -> Result<Result<(), PgError>, PgError> {
+    let statements = join_all(changes.iter_mut().map(|change| change.apply(connection)));
+    let (begun, applied) = join(connection.simple_query(BEGIN_CHANGES), statements).await;
+    let (session, failed_begin) = match begun {
+        Ok(reply) => (SessionId::of_reply(&reply), None),
+        Err(error) => (None, Some(PgError::from(error))),
+    };
+    let errors = failed_begin
+        .into_iter()
+        .chain(applied.into_iter().filter_map(Result::err));
+    let outcome = first_cause(errors).and(connection.repeated().check_session(session));
+    let end = if outcome.is_ok() {
+        "COMMIT"
+    } else {
+        "ROLLBACK"
+    };
+    match connection.batch_execute(end).await {
+        Ok(()) => Ok(outcome),
+        // The first error says more than the one of the rollback.
+        Err(error) => Err(outcome.err().unwrap_or(PgError::Sql(error))),
     }
 }
 

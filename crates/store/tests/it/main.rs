@@ -11,5 +11,7 @@ mod postgres_endpoints;
 mod postgres_files;
 mod postgres_migration;
 mod postgres_open;
+mod postgres_pooler;
 mod previous_version;
 mod suite;
+mod transaction_pooler;

@@ -39,9 +39,9 @@ pub(crate) struct TrustArgs {
     pub(crate) insecure: bool,
 }
 
-/// List the jobs of a running server.
+/// Show the models, processes, queues and jobs of a running server.
 ///
-/// Lists waiting and running jobs, newest first. With an admin token the list has the jobs of all accounts, otherwise those of your account.
+/// Lists the models with their processes and queues, then waiting and running jobs, newest first. With an admin token the list has the processes and the jobs of all accounts, otherwise the jobs of your account.
 #[derive(Debug, Args)]
 pub(crate) struct PsArgs {
     #[command(flatten)]
@@ -52,28 +52,37 @@ pub(crate) struct PsArgs {
     /// List only jobs of this account; `~` is the anonymous account
     #[arg(long, value_name = "NAME")]
     pub(crate) account: Option<String>,
-    /// List only jobs of this model
+    /// List only this model and its jobs
     #[arg(long, value_name = "OWNER/NAME")]
     pub(crate) model: Option<String>,
     /// Maximum number of jobs
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) limit: u16,
-    /// Print the server's response as JSON
-    #[arg(long)]
+    /// Print the server's responses as one JSON object
+    #[arg(long, conflicts_with = "quiet")]
     pub(crate) json: bool,
+    /// Print only the ids of the jobs, as for `tidegate cancel $(tidegate ps -q)`
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
 }
 
-/// Print the logs of a job of a running server
+/// Print the logs of a job or a model of a running server.
+///
+/// The logs of a model are those of its setup, which need an admin token, and those of its newest jobs. Without a name, those of all models are printed. If there are several sources, each line begins with the name of its own.
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// Job id, or enough of its first characters
-    pub(crate) id: String,
-    /// Print new lines until the job ends; the exit code is 0 if it succeeded, otherwise 1
+    /// Job id, or enough of its first characters; or a model, as OWNER/NAME or NAME
+    #[arg(value_name = "ID|MODEL")]
+    pub(crate) target: Option<String>,
+    /// Print new lines: of a job until it ends, where the exit code is 0 if it succeeded and otherwise 1; of a model until the server exits
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// Account of the job, if several accounts have a job with this id; `~` is the anonymous account
+    /// Print only the last lines of what there is already
+    #[arg(long, value_name = "LINES")]
+    pub(crate) tail: Option<usize>,
+    /// Account of the job, if several accounts have a job with this id, or whose jobs are printed; `~` is the anonymous account
     #[arg(long, value_name = "NAME")]
     pub(crate) account: Option<String>,
 }

@@ -11,8 +11,7 @@ use tidegate_queue::redis::{RedisOpenError, RedisQueue, RedisQueueConfig, RedisU
 use tidegate_service::closest_name;
 
 use crate::cli::{ChosenDeadLetters, DeadLettersArgs, DeadLettersCommand, ListDeadLettersArgs};
-use crate::commands::ps::short_duration;
-use crate::commands::table::columns;
+use crate::commands::table::{columns, short_duration};
 use crate::usage_error::UsageError;
 
 /// The name of this process among the consumers. It takes no messages.

@@ -1,81 +1,78 @@
-//! `tidegate logs`: prints the logs of a job of a running server.
+//! `tidegate logs`: prints and follows the logs of a job, or of models: their setups and their jobs.
+
+mod job_logs;
+mod log_writer;
+mod model_logs;
+mod setup_logs;
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use serde::Deserialize;
-
 use crate::admin_client::AdminClient;
 use crate::cli::LogsArgs;
-use crate::commands::error_cause;
-use crate::exit;
-
-/// How long one request waits for new logs.
-const WAIT_S: &str = "20";
-
-#[derive(Debug, Deserialize)]
-struct LogChunk {
-    logs: String,
-    next: usize,
-    over: bool,
-    status: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct JobResult {
-    error: Option<String>,
-}
+use crate::commands::ps::{ModelRow, STATUS, ServerStatus};
+use crate::usage_error::UsageError;
 
 pub(crate) async fn logs(args: &LogsArgs) -> anyhow::Result<ExitCode> {
     let server = AdminClient::new(&args.connect)?;
-    let job = server.find(&args.id, args.account.as_deref()).await?;
-    let path = ["admin", "jobs", job.owner(), &job.id];
-    let wait = if args.follow { WAIT_S } else { "0" };
-    let mut next = 0;
-    loop {
-        let from = next.to_string();
-        let chunk: LogChunk = server
-            .get(
-                &[path[0], path[1], path[2], path[3], "logs"],
-                &[("from", &from), ("wait", wait)],
-            )
-            .await?;
-        let mut out = std::io::stdout().lock();
-        if out
-            .write_all(chunk.logs.as_bytes())
-            .and_then(|()| out.flush())
-            .is_err()
-        {
-            // The reader closed the pipe.
-            return Ok(ExitCode::SUCCESS);
-        }
-        // One more request after the end, because the last response may lack the last lines.
-        let is_all = chunk.logs.is_empty();
-        next = chunk.next;
-        match chunk.over {
-            true if !args.follow => return Ok(ExitCode::SUCCESS),
-            true if is_all => return Ok(end(&server, &path, &chunk.status).await),
-            false if !args.follow => return Ok(ExitCode::SUCCESS),
-            true | false => {}
+    let name = match &args.target {
+        // A job id has no `/`.
+        Some(name) if !name.contains('/') => name,
+        target => return logs_of_models(&server, args, target.as_deref()).await,
+    };
+    match server.find(name, args.account.as_deref()).await {
+        Ok(job) => job_logs::print(&server, job, args).await,
+        Err(unknown) => {
+            let status: ServerStatus = server.get(&STATUS, &[]).await?;
+            match find_models(&status, Some(name)).is_empty() {
+                true => Err(unknown),
+                false => logs_of_models(&server, args, Some(name)).await,
+            }
         }
     }
 }
 
-/// Prints why the job did not succeed, and returns the exit code.
-async fn end(server: &AdminClient, path: &[&str], status: &str) -> ExitCode {
-    if status == "succeeded" {
-        return ExitCode::SUCCESS;
+/// The logs of one model, or of all.
+async fn logs_of_models(
+    server: &AdminClient,
+    args: &LogsArgs,
+    name: Option<&str>,
+) -> anyhow::Result<ExitCode> {
+    let status: ServerStatus = server.get(&STATUS, &[]).await?;
+    if status.server.command == "router" {
+        let hint = "use --url with the address of a server that runs the model; `tidegate ps` lists the backends";
+        return Err(UsageError::new("a router has no logs of models and jobs")
+            .hint(hint)
+            .into());
     }
-    let error = server
-        .get::<JobResult>(path, &[])
-        .await
-        .ok()
-        .and_then(|ended| ended.error);
-    // Ignored, because stderr may be closed.
-    let mut err = std::io::stderr().lock();
-    match error {
-        Some(error) => writeln!(err, "the job {status}: {}", error_cause(&error)).ok(),
-        None => writeln!(err, "the job was {status}").ok(),
+    let models = find_models(&status, name);
+    if models.is_empty() {
+        let what = name.map_or_else(
+            || "the server has no models".to_owned(),
+            |name| format!("the server has no model `{name}`"),
+        );
+        return Err(UsageError::new(what)
+            .hint("`tidegate ps` lists the models")
+            .into());
+    }
+    let sees_setups = status.scope == "all";
+    if !sees_setups {
+        let note =
+            "the logs of setups need an admin token; these are those of the jobs of your account";
+        // Ignored, because stderr may be closed.
+        writeln!(std::io::stderr().lock(), "{note}").ok();
+    }
+    model_logs::print(server, &models, args, sees_setups).await
+}
+
+/// The models with this name, with or without their owner; without a name, all.
+fn find_models<'a>(status: &'a ServerStatus, name: Option<&str>) -> Vec<&'a ModelRow> {
+    let is_named = |model: &&ModelRow| {
+        let has_name = |name: &str| {
+            let short = model.name.rsplit_once('/').map(|(_, short)| short);
+            model.name == name || model.job_model() == name || short == Some(name)
+        };
+        name.is_none_or(has_name)
     };
-    ExitCode::from(exit::FAILED)
+    status.models.iter().filter(is_named).collect()
 }

@@ -30,7 +30,7 @@ export function OverviewPage() {
 function LivePanels() {
   const { command } = useSession().server;
   const { models, children, queues, endpoints, directors, replicas, router } = useSections('models', 'children', 'queues', 'endpoints', 'directors', 'replicas', 'router');
-  const others = models?.filter((model) => model.kind === 'model');
+  const others = models?.filter((model) => model.kind === 'model' || model.kind === 'trained');
   const isPlatform = command === 'platform';
   return html`
     ${others && !router && (others.length > 0 || !isPlatform) ? html`<${Models} models=${others} processes=${children} />` : null}

@@ -7,7 +7,7 @@ import { Code, javascript, javascriptString, python, pythonString, shell } from 
  * @typedef {object} SampleRequest
  * @property {string} root URL of the server, with a slash at its end
  * @property {string} model
- * @property {{path: string, style: string}} run
+ * @property {import('../../lib/types.d.ts').RunRequest} run
  * @property {Record<string, unknown>} values
  * @property {string[]} apis
  * @property {boolean} chat
@@ -23,6 +23,7 @@ import { Code, javascript, javascriptString, python, pythonString, shell } from 
  */
 export function samplesOf(request) {
   if (request.run.style === 'chat' || request.messages !== null) return chatSamples(request);
+  if (request.run.fields?.destination !== undefined) return trainingSamples(request);
   const samples = [
     { id: 'curl', label: 'curl', text: curl(request) },
     ...clientSamples(request),
@@ -57,9 +58,17 @@ function nameOf(file) {
   return file.file.name || 'file';
 }
 
-/** @param {SampleRequest} request */
-function bodyOf({ values }) {
-  return { input: values };
+/**
+ * @param {SampleRequest} request
+ * @param {unknown} [input]
+ */
+function bodyOf({ values, run }, input = values) {
+  return { ...run.fields, input };
+}
+
+/** The model as the clients of Replicate's API name it. @param {SampleRequest} request */
+function referenceOf({ model, run }) {
+  return run.fields?.version === undefined ? model : `${model}:${run.fields.version}`;
 }
 
 /** @param {SampleRequest} request */
@@ -128,7 +137,7 @@ import urllib.request
 ${files ? PYTHON_DATA_URI : ''}
 request = urllib.request.Request(
     ${pythonString(urlOf(request))},
-    data=json.dumps(${python({ input: pythonValues(request) }, 1)}).encode(),
+    data=json.dumps(${python(bodyOf(request, pythonValues(request)), 1)}).encode(),
     headers={
         "Authorization": f"Bearer {os.environ.get('TIDEGATE_API_TOKEN', '')}",
         "Content-Type": "application/json",${prefer}
@@ -159,7 +168,7 @@ client = replicate.Client(
     base_url=${pythonString(request.root.replace(/\/$/, ''))},
 )
 output = client.run(
-    ${pythonString(request.model)},
+    ${pythonString(referenceOf(request))},
     input=${python(input, 1)},
 )
 print(output)
@@ -177,10 +186,40 @@ const replicate = new Replicate({
     auth: process.env.TIDEGATE_API_TOKEN ?? 'none',
     baseUrl: ${javascriptString(`${request.root}v1`)},
 });
-const output = await replicate.run(${javascriptString(request.model)}, {
+const output = await replicate.run(${javascriptString(referenceOf(request))}, {
     input: ${javascript(input, 1)},
 });
 console.log(output);
+`;
+}
+
+/** @param {SampleRequest} request */
+function trainingSamples(request) {
+  return [
+    { id: 'curl', label: 'curl', text: curl(request) },
+    { id: 'replicate', label: 'Python (replicate)', text: trainingPython(request) },
+  ];
+}
+
+/** @param {SampleRequest} request */
+function trainingPython(request) {
+  const version = request.run.path.split('/').at(-2) ?? '';
+  return `# pip install replicate
+${hasFiles(request) ? 'import base64\n' : ''}import os
+
+import replicate
+${hasFiles(request) ? PYTHON_DATA_URI : ''}
+client = replicate.Client(
+    api_token=os.environ.get("TIDEGATE_API_TOKEN", "none"),
+    base_url=${pythonString(request.root.replace(/\/$/, ''))},
+)
+training = client.trainings.create(
+    model=${pythonString(request.model)},
+    version=${pythonString(version)},
+    input=${python(pythonValues(request), 1)},
+    destination=${pythonString(request.run.fields?.destination ?? '')},
+)
+print(training.id)
 `;
 }
 
@@ -215,7 +254,7 @@ function plainJavascript(request) {
         'Authorization': \`Bearer \${process.env.TIDEGATE_API_TOKEN}\`,
         'Content-Type': 'application/json',${prefer}
     },
-    body: JSON.stringify(${javascript({ input: values }, 1)}),
+    body: JSON.stringify(${javascript(bodyOf(request, values), 1)}),
 });
 console.log((await response.json()).output);
 `;

@@ -8,6 +8,7 @@ import { Empty, ErrorNote } from '../../components/notes.js';
 import { Icon } from '../../components/icon.js';
 import { Tabs } from '../../components/tabs.js';
 import { useRun } from '../run_view.js';
+import { TrainedVersion } from '../training.js';
 import { describeOutput } from './describe.js';
 import { Logs, Metrics, Raw } from './details.js';
 import { OutputView } from './output_view.js';
@@ -89,6 +90,7 @@ function OutputTab({ run, schema }) {
     ${(job.warnings ?? []).map((warning) => html`<div class="note note-warn"><${Icon} name="warning" /><div class="note-text">${warning}</div></div>`)}
     ${job.private ? html`<${Empty} icon="user" title="The output belongs to another account" />` : null}
     ${job.data_removed ? html`<${Empty} icon="info" title="The data of this job has been removed" />` : null}
+    ${job.kind === 'training' && job.status === 'succeeded' ? html`<${TrainedVersion} output=${run.output} />` : null}
     ${empty ? html`<${NoOutput} run=${run} />` : html`<${OutputView} run=${run} schema=${schema} />`}
   </div>`;
 }

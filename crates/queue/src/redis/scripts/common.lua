@@ -83,20 +83,22 @@ local function account_state(queue, account)
   return tonumber(shard), tonumber(count)
 end
 
-local function count_message(queue, account, shard, change)
+local function forget(queue, account, job)
+  if redis.call('HDEL', 'meta:jobs:' .. queue, account .. '/' .. job) == 0 then
+    return
+  end
   local at, count = account_state(queue, account)
-  count = count + change
-  if count > 0 then
-    redis.call('HSET', 'meta:accounts:' .. queue, account, (at or shard) .. ':' .. count)
+  if count > 1 then
+    redis.call('HSET', 'meta:accounts:' .. queue, account, at .. ':' .. (count - 1))
   else
     redis.call('HDEL', 'meta:accounts:' .. queue, account)
   end
 end
 
-local function forget(queue, account, job)
-  if redis.call('HDEL', 'meta:jobs:' .. queue, account .. '/' .. job) == 1 then
-    count_message(queue, account, 0, -1)
-  end
+local function forget_deadline(queue, shard, id, account, job)
+  local member = member_of(queue, shard, id, account, job)
+  redis.call('ZREM', 'meta:deadlines', member)
+  redis.call('ZREM', 'meta:garbage', member)
 end
 
 -- Forgets what is known of a message that was deleted.
@@ -104,9 +106,7 @@ local function clean_up(queue, shard, id, account, job)
   local place = shard .. '|' .. id
   redis.call('ZREM', 'meta:returned:' .. queue, place)
   if account and job then
-    local member = member_of(queue, shard, id, account, job)
-    redis.call('ZREM', 'meta:deadlines', member)
-    redis.call('ZREM', 'meta:garbage', member)
+    forget_deadline(queue, shard, id, account, job)
     local known = redis.call('HGET', 'meta:jobs:' .. queue, account .. '/' .. job)
     if known and (known == place or known == place .. '|again') then
       forget(queue, account, job)
@@ -130,9 +130,8 @@ local function give_back(queue, shard, id, deliveries)
 end
 
 -- The shard of the next message of an account: the one that has its other messages, otherwise the emptiest
--- of its shards.
-local function choose_shard(queue, account, subset)
-  local at, count = account_state(queue, account)
+-- of its shards. `at` and `count` are what is known of the account.
+local function choose_shard(queue, at, count, subset)
   if at and count > 0 then
     return at
   end
@@ -148,16 +147,19 @@ end
 
 -- Adds a message; returns its shard and id.
 local function add(queue, shards, subset, account, job, fields)
-  local shard = choose_shard(queue, account, subset)
+  local at, count = account_state(queue, account)
+  local shard = choose_shard(queue, at, count, subset)
   local stream = stream_of(queue, shard)
   if redis.call('EXISTS', stream) == 0 then
     ensure(stream)
   end
   local id = redis.call('XADD', stream, '*', unpack(fields))
   redis.call('HSET', 'meta:jobs:' .. queue, account .. '/' .. job, shard .. '|' .. id)
-  count_message(queue, account, shard, 1)
-  local all = shards_of(queue, shards)
-  redis.call('HSET', 'meta:queues', queue, all)
+  redis.call('HSET', 'meta:accounts:' .. queue, account, shard .. ':' .. (count + 1))
+  local recorded = tonumber(redis.call('HGET', 'meta:queues', queue) or -1)
+  if recorded < tonumber(shards) then
+    redis.call('HSET', 'meta:queues', queue, shards)
+  end
   local deadline = field(fields, 'deadline')
   if deadline then
     redis.call('ZADD', 'meta:deadlines', deadline, member_of(queue, shard, id, account, job))

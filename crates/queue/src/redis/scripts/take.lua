@@ -6,7 +6,8 @@ local shards = shards_of(queue, ARGV[1])
 -- Deletes a message whose job has ended; returns whether it has.
 local function is_garbage(shard, id, fields)
   local account, job = field(fields, 'account'), field(fields, 'id')
-  if not account or not job then
+  -- Only a deadline makes a message garbage.
+  if not account or not job or not field(fields, 'deadline') then
     return false
   end
   if not redis.call('ZSCORE', 'meta:garbage', member_of(queue, shard, id, account, job)) then
@@ -35,8 +36,8 @@ while true do
   end
 end
 
-for offset = 0, shards - 1 do
-  local shard = (first + offset) % shards
+-- Reads a message of a shard, if one waits there. Creates the stream and its group if needed.
+local function read(shard)
   local stream = stream_of(queue, shard)
   while true do
     local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', 1, 'STREAMS', stream, '>')
@@ -46,13 +47,34 @@ for offset = 0, shards - 1 do
       end
       ensure(stream)
     elseif not reply or #reply == 0 then
-      break
+      return nil
     else
       local id, fields = reply[1][2][1][1], reply[1][2][1][2]
       if not is_garbage(shard, id, fields) then
         return { shards, shard, id, fields, 1 }
       end
     end
+  end
+end
+
+-- Most shards are empty, which their length shows at a fraction of the cost of a read.
+local empty = {}
+for offset = 0, shards - 1 do
+  local shard = (first + offset) % shards
+  if redis.call('XLEN', stream_of(queue, shard)) == 0 then
+    empty[#empty + 1] = shard
+  else
+    local found = read(shard)
+    if found then
+      return found
+    end
+  end
+end
+-- The caller blocks on all shards next, so all must exist.
+for _, shard in ipairs(empty) do
+  local found = read(shard)
+  if found then
+    return found
   end
 end
 return { shards }

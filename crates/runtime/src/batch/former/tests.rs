@@ -61,7 +61,7 @@ fn a_single_client_never_waits() {
     for n in 0..20 {
         former.push(item(n), now);
         assert_eq!(run(&mut former, now), 1, "request {n}");
-        former.ended(1);
+        former.ended(1, now);
         now += MS;
     }
 }
@@ -78,13 +78,13 @@ fn clients_that_answer_in_step_share_a_batch() {
     for n in 1..12 {
         former.push(item(n), now);
     }
-    former.ended(1);
+    former.ended(1, now);
     for _ in 0..10 {
         // The eleven others arrived while the batch ran; the twelfth comes back a little later.
         assert_eq!(run(&mut former, now), 0, "one is missing");
         former.push(item(0), now + MS);
         assert_eq!(run(&mut former, now + MS), 12);
-        former.ended(12);
+        former.ended(12, now);
         for n in 1..12 {
             former.push(item(n), now);
         }
@@ -98,7 +98,7 @@ fn an_item_waits_no_longer_than_allowed() {
         former.push(item(n), now);
     }
     assert_eq!(run(&mut former, now), 8);
-    former.ended(8);
+    former.ended(8, now);
     former.push(item(8), now);
     assert_eq!(former.next(now), NextBatch::WaitUntil(now + 5 * MS));
     assert_eq!(run(&mut former, now + 5 * MS), 1);
@@ -111,7 +111,7 @@ fn load_that_has_ended_is_forgotten() {
         former.push(item(n), now);
     }
     assert_eq!(run(&mut former, now), 16);
-    former.ended(16);
+    former.ended(16, now);
     let waited = (0..100)
         .take_while(|n| {
             former.push(item(*n), now);
@@ -119,7 +119,7 @@ fn load_that_has_ended_is_forgotten() {
             if waits {
                 assert_eq!(run(&mut former, now + 5 * MS), 1);
             }
-            former.ended(1);
+            former.ended(1, now);
             waits
         })
         .count();
@@ -132,16 +132,60 @@ fn each_free_child_gets_its_share() {
     for n in 0..12 {
         former.push(item(n), now);
     }
-    assert_eq!(run(&mut former, now), 12, "all that wait");
-    former.ended(12);
-    for n in 0..6 {
-        former.push(item(n), now);
-    }
     assert_eq!(
         run(&mut former, now),
         6,
         "the others are for the other child"
     );
+    assert_eq!(run(&mut former, now), 6);
+    former.ended(6, now);
+    for n in 0..6 {
+        former.push(item(n), now);
+    }
+    assert_eq!(run(&mut former, now), 6, "the other child is busy");
+}
+
+#[test]
+fn load_before_an_idle_time_is_forgotten() {
+    let (mut former, now) = (former(16, 1), Instant::now());
+    for n in 0..16 {
+        former.push(item(n), now);
+    }
+    assert_eq!(run(&mut former, now), 16);
+    former.ended(16, now);
+    former.push(item(16), now + 51 * MS);
+    assert_eq!(run(&mut former, now + 51 * MS), 1, "it does not wait");
+}
+
+#[test]
+fn a_kill_for_memory_makes_batches_smaller_for_a_while() {
+    let (mut former, now) = (former(16, 1), Instant::now());
+    former.out_of_memory(16);
+    let sizes: Vec<_> = (0..1000)
+        .map(|_| {
+            while former.waiting.len() < 16 {
+                former.push(item(0), now);
+            }
+            let size = run(&mut former, now);
+            former.ended(size, now);
+            size
+        })
+        .collect();
+    assert_eq!((sizes[0], sizes[999]), (8, 16));
+    assert!(sizes.is_sorted(), "{sizes:?}");
+}
+
+#[test]
+fn items_that_are_gone_free_their_memory_at_once() {
+    let (mut former, now) = (former(16, 1), Instant::now());
+    former.push(item(0), now);
+    let gone = Item {
+        gone: true,
+        ..item(1)
+    };
+    former.push(gone, now);
+    former.remove_gone();
+    assert_eq!(former.waiting.len(), 1);
 }
 
 #[test]
@@ -179,7 +223,7 @@ proptest! {
                     if let NextBatch::Run(items) = former.next(now) {
                         prop_assert!(!items.is_empty() && items.len() <= max_size as usize);
                         prop_assert!(items.len() == 1 || items.iter().all(|item| !item.alone));
-                        former.ended(items.len());
+                        former.ended(items.len(), now);
                         ran.extend(items);
                     }
                 }
@@ -187,7 +231,7 @@ proptest! {
         }
         now += 5 * MS;
         while let NextBatch::Run(items) = former.next(now) {
-            former.ended(items.len());
+            former.ended(items.len(), now);
             ran.extend(items);
         }
         pushed.retain(|item| !item.gone);
