@@ -29,7 +29,7 @@ CLUSTER_SEEDS := $(if $(filter command line environment,$(origin SEEDS)),$(SEEDS
 CLUSTER_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),120)
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test test-rust test-python test-product check check-ui screenshots fmt fuzz torture torture-cluster simulate bench bench-queue bench-cluster bench-scaling bench-runpod bench-router wheel snap clean
+.PHONY: help run cluster test test-rust test-python test-product check check-ui screenshots fmt fuzz torture torture-cluster simulate bench bench-batching bench-queue bench-cluster bench-scaling bench-runpod bench-router wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -124,9 +124,13 @@ simulate: ## Simulate a cluster with faults (SEEDS="…" APIS=… DIRECTORS=… 
 	cargo build --locked --release -p tidegate-simulation
 	target/release/tidegate-simulation $(SEEDS) --apis $(APIS) --directors $(DIRECTORS) --jobs $(JOBS)
 
-bench: $(VENV)/installed ## Compare with Cog, mosec and the floor in one run
+bench: $(VENV)/installed ## Compare with Cog, mosec, LitServe, FastAPI and the floor in one run
 	bench/setup.sh
 	.venv-bench/bin/python bench/run.py
+
+bench-batching: $(VENV)/installed ## Compare dynamic batching and 1 MiB payloads with mosec, LitServe, Cog and FastAPI in one run
+	bench/setup.sh
+	.venv-bench/bin/python bench/run.py --only batch,big
 
 bench-queue: $(VENV)/installed ## Compare the durable queue with Celery and Redis in one run
 	scripts/apt.sh redis-server

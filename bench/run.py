@@ -1,4 +1,4 @@
-"""`make bench`: tidegate beside Cog, mosec and the floor, in turns on the same machine.
+"""`make bench`: tidegate beside Cog, mosec, LitServe, FastAPI and the floor, in turns on the same machine.
 
 Prints two tables: medians, and tidegate's ratios with the targets. A slow number never fails the
 run; only a peer that cannot be measured does, and then the others are still reported.
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidebench import layout, load, report
-from tidebench.peers import Cog, Floor, Kind, Mosec, Peer, Tidegate
+from tidebench.peers import Cog, FastApi, Floor, Kind, LitServe, Mosec, Peer, Tidegate
 from tidebench.server import DidNotStart, Server
 from tidebench.workloads import MIB, Effort, Numbers, Workload, workloads
 
 BENCH = Path(__file__).resolve().parent
 ROOT = BENCH.parent
 BUILT = ROOT / "target" / "wheel"
-PEERS = ("tidegate", "cog", "mosec", "floor")
+PEERS = ("tidegate", "cog", "mosec", "litserve", "fastapi", "floor")
 WARM_UP = Effort(seconds=1, streams=2)
 QUICK = Effort(seconds=1, streams=5)
 THOROUGH = Effort(seconds=2, streams=30)
@@ -82,6 +82,7 @@ def parse() -> argparse.Namespace:
     add("--freeze", type=Path, metavar="DIR", help="only keep the tidegate there, as a baseline")
     add("--cog-python", type=Path, default=in_bench_venv, metavar="PATH", help="one with cog")
     add("--mosec-python", type=Path, default=in_bench_venv, metavar="PATH", help="one with mosec")
+    add("--peer-python", type=Path, default=in_bench_venv, metavar="PATH", help="one with litserve, fastapi")
     add("--floor-bin", type=Path, default=BUILT / "tidegate-floor", metavar="BIN")
     add("--keep-logs", type=Path, metavar="DIR", help="keep what the servers wrote")
     options = parser.parse_args()
@@ -115,6 +116,10 @@ def find_peers(options: argparse.Namespace, work: Path) -> list[Peer]:
         found.append(Cog("cog", options.cog_python.absolute(), models))
     if "mosec" in options.peers:
         found.append(Mosec("mosec", options.mosec_python.absolute(), BENCH / "models" / "mosec"))
+    if "litserve" in options.peers:
+        found.append(LitServe("litserve", options.peer_python.absolute(), BENCH / "models" / "litserve"))
+    if "fastapi" in options.peers:
+        found.append(FastApi("fastapi", options.peer_python.absolute(), BENCH / "models" / "fastapi"))
     if "floor" in options.peers:
         loop = BENCH / "floor" / "loop.py"
         found.append(Floor("floor", options.floor_bin.absolute(), python, loop))

@@ -19,7 +19,7 @@ is_older() {
 
 make_venv .venv-bench
 if is_older .venv-bench/peers bench/requirements.txt; then
-    echo "installing the peers: cog, mosec"
+    echo "installing the peers: cog, mosec, LitServe, FastAPI"
     .venv-bench/bin/pip install --quiet --disable-pip-version-check -r bench/requirements.txt
     touch .venv-bench/peers
 fi

@@ -22,6 +22,7 @@ class Load:
     refused: int
     seconds: float
     p50_us: float
+    p99_us: float
 
     @property
     def per_second(self) -> float:
@@ -50,7 +51,8 @@ def _wrk(wrk: str, server: Server, connections: int, seconds: float, body: Path 
     size = result["bytes"] / result["requests"]
     if not result["bad_status"] and not 0.8 < size / expected < 1.25:
         raise WrongAnswers(f"{server.peer.name} answered {size:.0f} bytes, not {expected}")
-    return Load(answered, result["bad_status"], result["duration_us"] / 1e6, result["p50_us"])
+    seconds = result["duration_us"] / 1e6
+    return Load(answered, result["bad_status"], seconds, result["p50_us"], result["p99_us"])
 
 
 def post(wrk: str, port: int, path: str, body: str, connections: int, seconds: float) -> dict[str, int]:
@@ -83,5 +85,7 @@ def _python(server: Server, connections: int, seconds: float, body: Path | None)
         thread.start()
     for thread in threads:
         thread.join()
-    middle = sorted(times)[len(times) // 2] * 1e6 if times else 0.0
-    return Load(len(times), refused[0], time.perf_counter() - began, middle)
+    seconds = time.perf_counter() - began
+    times.sort()
+    p50, p99 = (times[len(times) * part // 100] * 1e6 if times else 0.0 for part in (50, 99))
+    return Load(len(times), refused[0], seconds, p50, p99)

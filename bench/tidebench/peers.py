@@ -17,6 +17,7 @@ class Kind(Enum):
     ECHO = "echo"
     ECHO_ASYNC = "echo-async"
     STREAM = "stream"
+    BATCH = "batch"
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Peer(ABC):
     path = "/predictions"
     """Where predictions are posted."""
     has_webhooks = False
+    kinds = frozenset(Kind)
+    """What it can serve."""
 
     @abstractmethod
     def command(self, kind: Kind, port: int) -> Command:
@@ -41,7 +44,9 @@ class Tidegate(Peer):
 
     def command(self, kind: Kind, port: int) -> Command:
         model = self.models / kind.value
-        argv = (self.binary, "serve", model, "--port", str(port))
+        # As many requests as mosec lets wait; by default two batches are accepted.
+        queue = ("--queue", "1024") if kind is Kind.BATCH else ()
+        argv = (self.binary, "serve", model, "--port", str(port), *queue)
         # The receiver of the webhooks is on this machine. The peers forget everything when they end, so
         # here tidegate does, too; what it costs to write jobs down is measured by bench/queue.
         env = environment() | {"TIDEGATE_ALLOW_PRIVATE_NETWORKS": "127.0.0.0/8", "TIDEGATE_DATA_DIR": "none"}
@@ -53,6 +58,8 @@ class Cog(Peer):
     python: Path
     models: Path
     has_webhooks = True
+    # It has no batches: a model that sleeps 10 ms gives 100 answers per second.
+    kinds = frozenset(Kind) - {Kind.BATCH}
 
     def command(self, kind: Kind, port: int) -> Command:
         env = environment()
@@ -73,10 +80,32 @@ class Mosec(Peer):
     path = "/inference"
 
     def command(self, kind: Kind, port: int) -> Command:
-        service = "stream.py" if kind is Kind.STREAM else "echo.py"
+        service = {Kind.STREAM: "stream.py", Kind.BATCH: "batch.py"}.get(kind, "echo.py")
         # Its default limit is 3 s from the first byte, which a loaded machine can exceed.
         argv = (self.python, self.services / service, "--port", str(port), "--timeout", "20000")
         return Command((*argv, "--address", "127.0.0.1"), self.services, environment())
+
+
+@dataclass(frozen=True)
+class LitServe(Peer):
+    python: Path
+    services: Path
+    path = "/predict"
+    kinds = frozenset({Kind.BATCH})
+
+    def command(self, kind: Kind, port: int) -> Command:
+        return Command((self.python, self.services / "batch.py", str(port)), self.services, environment())
+
+
+@dataclass(frozen=True)
+class FastApi(Peer):
+    python: Path
+    application: Path
+    kinds = frozenset({Kind.ECHO, Kind.ECHO_ASYNC})
+
+    def command(self, kind: Kind, port: int) -> Command:
+        argv = (self.python, "-m", "uvicorn", "echo:app", "--port", str(port), "--no-access-log")
+        return Command((*argv, "--log-level", "warning"), self.application, environment())
 
 
 @dataclass(frozen=True)
@@ -84,6 +113,7 @@ class Floor(Peer):
     binary: Path
     python: Path
     loop: Path
+    kinds = frozenset(Kind) - {Kind.BATCH}
 
     def command(self, kind: Kind, port: int) -> Command:
         loop = {Kind.ECHO: "sync", Kind.ECHO_ASYNC: "async", Kind.STREAM: "stream"}[kind]

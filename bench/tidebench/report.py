@@ -8,7 +8,7 @@ import statistics
 from dataclasses import dataclass
 from enum import Enum
 
-from tidebench.workloads import Numbers
+from tidebench.workloads import BATCH_CONNECTIONS, Numbers
 
 Rounds = dict[str, list[Numbers]]
 """By peer: what each round gave."""
@@ -40,6 +40,18 @@ class Row:
     targets: tuple[Target, ...] = ()
 
 
+def batch_rows(connections: int) -> tuple[Row, ...]:
+    name = f"batch{connections}"
+    plural = "s" if connections > 1 else ""
+    targets = (Target("mosec", 1.0),) if connections == 32 else ()
+    return (
+        Row(f"{name}.rps", f"10 ms per batch, {connections} connection{plural}, req/s", Better.MORE, targets),
+        Row(f"{name}.p50_ms", "  p50, ms", Better.LESS),
+        Row(f"{name}.p99_ms", "  p99, ms", Better.LESS),
+        Row(f"{name}.cpu_us", "  server CPU per request, µs", Better.LESS),
+    )
+
+
 ROWS = (
     Row(
         "echo1.rps",
@@ -57,7 +69,21 @@ ROWS = (
         (Target("cog", 6.0), Target("mosec", 2.0), Target("floor", 0.6, is_aim=True)),
     ),
     Row("echo32.cpu_us", "  server CPU per request, µs", Better.LESS),
-    Row("big.mbps", "1 MiB in and out, MB/s", Better.MORE),
+    Row(
+        "big1.mbps",
+        "1 MiB in and out, 1 connection, MB/s",
+        Better.MORE,
+        (Target("cog", 3.0), Target("fastapi", 1.0)),
+    ),
+    Row("big1.cpu_us", "  server CPU per request, µs", Better.LESS),
+    Row(
+        "big4.mbps",
+        "1 MiB in and out, 4 connections, MB/s",
+        Better.MORE,
+        (Target("cog", 3.0), Target("fastapi", 1.0)),
+    ),
+    Row("big4.cpu_us", "  server CPU per request, µs", Better.LESS),
+    *(row for connections in BATCH_CONNECTIONS for row in batch_rows(connections)),
     Row(
         "stream.tokens",
         "1,000-token stream, tokens/s",

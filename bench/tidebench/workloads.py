@@ -13,6 +13,7 @@ from tidebench.server import Server
 
 MIB = 1024 * 1024
 TOKENS = 1000
+BATCH_CONNECTIONS = (1, 8, 32, 64)
 REQUESTS_BEFORE_MEMORY = 1000
 RETRY_S = 0.002
 
@@ -39,7 +40,7 @@ class Workload:
     needs_webhooks: bool = False
 
     def fits(self, peer: Peer) -> bool:
-        return peer.has_webhooks or not self.needs_webhooks
+        return self.kind in peer.kinds and (peer.has_webhooks or not self.needs_webhooks)
 
 
 def echo(connections: int) -> Callable[[Server, Effort], Numbers]:
@@ -57,11 +58,31 @@ def echo(connections: int) -> Callable[[Server, Effort], Numbers]:
     return measure
 
 
-def big(body: Path) -> Callable[[Server, Effort], Numbers]:
+def big(body: Path, connections: int) -> Callable[[Server, Effort], Numbers]:
     def measure(server: Server, effort: Effort) -> Numbers:
-        result = load.run(server, 1, effort.seconds, body)
-        # 1 MiB comes back for each that goes in; it is counted once.
-        return {"big.mbps": result.per_second * MIB / 1e6}
+        before = server.tree.cpu_us()
+        result = load.run(server, connections, effort.seconds, body)
+        spent = server.tree.cpu_us() - before
+        return {
+            # 1 MiB comes back for each that goes in; it is counted once.
+            f"big{connections}.mbps": result.per_second * MIB / 1e6,
+            f"big{connections}.cpu_us": spent / max(1, result.answered),
+        }
+
+    return measure
+
+
+def batch(connections: int) -> Callable[[Server, Effort], Numbers]:
+    def measure(server: Server, effort: Effort) -> Numbers:
+        before = server.tree.cpu_us()
+        result = load.run(server, connections, effort.seconds)
+        spent = server.tree.cpu_us() - before
+        return {
+            f"batch{connections}.rps": result.per_second,
+            f"batch{connections}.p50_ms": result.p50_us / 1e3,
+            f"batch{connections}.p99_ms": result.p99_us / 1e3,
+            f"batch{connections}.cpu_us": spent / max(1, result.answered),
+        }
 
     return measure
 
@@ -118,7 +139,12 @@ def workloads(body: Path) -> list[Workload]:
         Workload("echo1", Kind.ECHO, echo(1)),
         Workload("echo8", Kind.ECHO_ASYNC, echo(8)),
         Workload("echo32", Kind.ECHO_ASYNC, echo(32)),
-        Workload("big", Kind.ECHO, big(body)),
+        Workload("big1", Kind.ECHO, big(body, 1)),
+        Workload("big4", Kind.ECHO_ASYNC, big(body, 4)),
+        *(
+            Workload(f"batch{connections}", Kind.BATCH, batch(connections))
+            for connections in BATCH_CONNECTIONS
+        ),
         Workload("stream", Kind.STREAM, stream),
         Workload("webhook", Kind.ECHO_ASYNC, hooks, needs_webhooks=True),
         Workload("life", Kind.ECHO, life, alone=True),

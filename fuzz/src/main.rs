@@ -28,6 +28,8 @@ mod child;
 mod frame_buffer;
 #[path = "../../python/src/line_buffer.rs"]
 mod line_buffer;
+#[path = "../../python/src/spare_buffers.rs"]
+mod spare_buffers;
 
 /// The targets, by the name of their folder in `corpus`.
 const TARGETS: &[(&str, fn(&[u8]))] = &[

@@ -6,9 +6,9 @@ use std::io;
 
 use tidegate_ipc::frame;
 
+use crate::spare_buffers::{self, LARGE};
+
 const MIN_CAPACITY: usize = 16 * 1024;
-/// A buffer that a large input has grown beyond this is shrunk when it is empty again.
-const MAX_IDLE_CAPACITY: usize = 1024 * 1024;
 
 /// The result of reading.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,11 +67,15 @@ impl FrameBuffer {
             return;
         };
         let used = frame::HEADER + length;
-        self.data.copy_within(used..self.filled, 0);
+        let rest = used..self.filled;
         self.filled -= used;
-        if self.data.len() > MAX_IDLE_CAPACITY && self.filled < MIN_CAPACITY {
-            self.data.truncate(MIN_CAPACITY);
-            self.data.shrink_to_fit();
+        if self.data.len() >= LARGE && self.filled < MIN_CAPACITY {
+            // An idle slot does not keep the buffer of a large input.
+            let mut small = vec![0; MIN_CAPACITY];
+            small[..self.filled].copy_from_slice(&self.data[rest]);
+            spare_buffers::give_back(std::mem::replace(&mut self.data, small));
+        } else {
+            self.data.copy_within(rest, 0);
         }
     }
 
@@ -82,7 +86,15 @@ impl FrameBuffer {
         };
         let needed = needed.max(MIN_CAPACITY);
         if self.data.len() < needed {
-            self.data.resize(needed, 0);
+            if needed >= LARGE {
+                let mut large = spare_buffers::take(needed);
+                // Only the part that was never used has to be cleared.
+                large.resize(needed.max(large.len()), 0);
+                large[..self.filled].copy_from_slice(&self.data[..self.filled]);
+                self.data = large;
+            } else {
+                self.data.resize(needed, 0);
+            }
         }
     }
 }

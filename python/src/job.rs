@@ -26,7 +26,8 @@ use crate::control::{channel, lock};
 use crate::encode::{Encoded, append, encode, quote, to_json};
 use crate::line_buffer::LineBuffer;
 use crate::slot::{AfterSend, SlotState};
-use crate::{cancel_signal, decode, sys};
+use crate::spare_buffers::LARGE;
+use crate::{cancel_signal, decode, spare_buffers, sys};
 
 /// Larger outputs are sent as a file: a frame must stay below `frame::MAX`.
 const SPILL_ABOVE: usize = 32 * 1024 * 1024;
@@ -137,6 +138,32 @@ impl ChildJob {
                 out.extend_from_slice(b"}}");
             }
         });
+    }
+
+    /// Appends a frame whose message is `head`, `value` and `tail`. A large value is not copied: it
+    /// belongs to the returned position.
+    fn append_frame_around(
+        &self,
+        frames: &mut Vec<u8>,
+        value: &[u8],
+        head: impl FnOnce(&mut Vec<u8>),
+        tail: impl FnOnce(&mut Vec<u8>),
+    ) -> Option<usize> {
+        let start = frames.len();
+        let mut position = None;
+        self.append_frame(frames, |out| {
+            head(out);
+            if value.len() < LARGE {
+                out.extend_from_slice(value);
+            } else {
+                position = Some(out.len());
+            }
+            tail(out);
+        });
+        if position.is_some() {
+            frame::add_to_length(&mut frames[start..], value.len());
+        }
+        position
     }
 
     fn append_response(&self, frames: &mut Vec<u8>, response: &SlotResponse<'_>) {
@@ -260,13 +287,29 @@ impl ChildJob {
     }
 
     fn send(&self, py: Python<'_>, frames: &[u8], after: AfterSend) -> bool {
+        self.send_around(py, frames, (None, b""), after)
+    }
+
+    /// Sends frames, with a value at a position that `append_frame_around` has returned.
+    fn send_around(
+        &self,
+        py: Python<'_>,
+        frames: &[u8],
+        (position, value): (Option<usize>, &[u8]),
+        after: AfterSend,
+    ) -> bool {
         if crate::control::is_fork() || self.is_batch_call() {
             return false;
         }
+        let sent = match position.map(|position| frames.split_at(position)) {
+            None => self.slot.send(py, self.serial, frames, after),
+            Some((before, behind)) => {
+                let parts = [before, value, behind];
+                self.slot.send_large(py, self.serial, &parts, after)
+            }
+        };
         // A socket error means that the server is gone; the reader of the slot detects that as well.
-        self.slot
-            .send(py, self.serial, frames, after)
-            .unwrap_or(true)
+        sent.unwrap_or(true)
     }
 
     /// Appends frames for the files of an output. Returns whether the output itself is sent as a file.
@@ -306,20 +349,32 @@ impl ChildJob {
     }
 
     /// Ends the job: sends unfinished lines and `message` in one write.
-    fn end(&self, py: Python<'_>, mut frames: Vec<u8>, message: impl FnOnce(&mut Vec<u8>)) {
+    fn end(&self, py: Python<'_>, frames: Vec<u8>, message: impl FnOnce(&mut Vec<u8>)) {
+        self.end_around(py, frames, b"", message, |_| {});
+    }
+
+    /// Ends the job with a message that is `head`, `value` and `tail`.
+    fn end_around(
+        &self,
+        py: Python<'_>,
+        mut frames: Vec<u8>,
+        value: &[u8],
+        head: impl FnOnce(&mut Vec<u8>),
+        tail: impl FnOnce(&mut Vec<u8>),
+    ) {
         if self.ended.swap(true, Ordering::Relaxed) {
             return;
         }
         let mut last = Vec::with_capacity(256);
         self.take_unfinished_lines(&mut last);
         last.append(&mut frames);
-        self.append_frame(&mut last, message);
+        let position = self.append_frame_around(&mut last, value, head, tail);
         let task = lock(&self.task).take();
         let vars = lock(&self.context_vars).take();
         let scope = lock(&self.scope).take();
         let input = lock(&self.input).take();
         let job = self.slot.take_job(self.serial);
-        self.send(py, &last, AfterSend::Close);
+        self.send_around(py, &last, (position, value), AfterSend::Close);
         // After the message and without holding locks: destructors of user code may run here.
         drop((task, vars, scope, input, job));
     }
@@ -530,14 +585,17 @@ impl ChildJob {
         let (py, job) = (slf.py(), slf.get());
         job.streaming.store(true, Ordering::Relaxed);
         let encoded = job.run_interruptible(py, || encode(value, Some(slf)))?;
-        let mut frames = Vec::with_capacity(encoded.json.len() + 64);
+        let mut frames = Vec::new();
         let spilled = job.append_file_frames(&mut frames, &encoded)?;
-        job.append_frame(&mut frames, |out| {
-            out.extend_from_slice(b"{\"output\":{\"output\":");
-            out.extend_from_slice(if spilled { b"null" } else { &encoded.json });
-            out.extend_from_slice(b"}}");
-        });
-        job.send(py, &frames, AfterSend::KeepOpen);
+        let value: &[u8] = if spilled { b"null" } else { &encoded.json };
+        let position = job.append_frame_around(
+            &mut frames,
+            value,
+            |out| out.extend_from_slice(b"{\"output\":{\"output\":"),
+            |out| out.extend_from_slice(b"}}"),
+        );
+        job.send_around(py, &frames, (position, value), AfterSend::KeepOpen);
+        spare_buffers::give_back(encoded.json);
         Ok(())
     }
 
@@ -548,22 +606,24 @@ impl ChildJob {
         let encoded = job.run_interruptible(py, || encode(value, Some(slf)))?;
         let mut frames = Vec::new();
         let spilled = job.append_file_frames(&mut frames, &encoded)?;
-        job.end(py, frames, |out| {
-            write_done(
-                out,
-                &job.id,
-                if spilled { None } else { Some(&encoded.json) },
-                seconds,
-                false,
-            );
-        });
+        let value: &[u8] = if spilled { b"null" } else { &encoded.json };
+        job.end_around(
+            py,
+            frames,
+            value,
+            |out| write_done_head(out, &job.id),
+            |out| write_done_tail(out, seconds, false),
+        );
+        spare_buffers::give_back(encoded.json);
         Ok(())
     }
 
     /// Ends a job whose values were sent with `output`.
     fn done_streaming(&self, py: Python<'_>) {
         self.end(py, Vec::new(), |out| {
-            write_done(out, &self.id, None, self.predict_seconds(), true)
+            write_done_head(out, &self.id);
+            out.extend_from_slice(b"null");
+            write_done_tail(out, self.predict_seconds(), true);
         });
     }
 
@@ -701,12 +761,16 @@ impl ChildJob {
     }
 }
 
-/// Written by hand, because a `RawValue` would parse again what was just encoded.
-fn write_done(out: &mut Vec<u8>, id: &str, output: Option<&[u8]>, seconds: f64, is_stream: bool) {
+/// The last message of a job up to its output. Written by hand, because a `RawValue` would parse again
+/// what was just encoded.
+fn write_done_head(out: &mut Vec<u8>, id: &str) {
     out.extend_from_slice(b"{\"done\":{\"id\":");
     quote(out, id);
     out.extend_from_slice(b",\"output\":");
-    out.extend_from_slice(output.unwrap_or(b"null"));
+}
+
+/// The rest of the last message of a job.
+fn write_done_tail(out: &mut Vec<u8>, seconds: f64, is_stream: bool) {
     out.extend_from_slice(b",\"predict_time\":");
     append(out, &seconds);
     out.extend_from_slice(b",\"is_stream\":");

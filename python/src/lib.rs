@@ -23,6 +23,7 @@ mod job;
 mod lifecycle;
 mod line_buffer;
 mod slot;
+mod spare_buffers;
 mod std_streams;
 mod stdio;
 mod sys;

@@ -4,7 +4,7 @@
 //! write. Every write goes through [`SlotState::send`], which knows the open job of the slot: a thread
 //! that prints after its job has ended cannot write to the log of the next job.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -109,6 +109,37 @@ impl SlotState {
         })
     }
 
+    /// Sends one frame of the job `serial`, in parts, of which at least one is large. Returns `false` if
+    /// that job has ended.
+    ///
+    /// Nothing is copied: the socket does not accept all of it at once, so the GIL is released anyway.
+    pub(crate) fn send_large(
+        &self,
+        py: Python<'_>,
+        serial: u64,
+        parts: &[&[u8]],
+        after: AfterSend,
+    ) -> io::Result<bool> {
+        py.detach(|| {
+            let mut outgoing = lock(&self.outgoing);
+            if !outgoing.is_open(serial) {
+                return Ok(false);
+            }
+            outgoing.count(after);
+            outgoing.drain(&self.socket)?;
+            let mut parts: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+            let mut rest = &mut parts[..];
+            while !rest.is_empty() {
+                match sys::send_parts(&self.socket, rest) {
+                    Ok(n) => IoSlice::advance_slices(&mut rest, n),
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            Ok(true)
+        })
+    }
+
     /// Removes a current job of the slot; a later cancel of this job has no effect.
     pub(crate) fn take_job(&self, serial: u64) -> Option<Py<ChildJob>> {
         let jobs = &mut lock(&self.current).jobs;
@@ -150,15 +181,20 @@ impl SendBuffer {
         self.open > 0 && self.received.contains(&serial)
     }
 
+    /// Counts the open jobs after a message.
+    fn count(&mut self, after: AfterSend) {
+        if after == AfterSend::Close {
+            self.open -= 1;
+        }
+    }
+
     /// Whether the backlog may stay as it is for now.
     fn may_wait(&self) -> bool {
         self.backlog.is_empty() || (self.corked && self.backlog.len() < CORKED_BYTES)
     }
 
     fn push(&mut self, socket: &UnixStream, mut frames: &[u8], after: AfterSend) -> io::Result<()> {
-        if after == AfterSend::Close {
-            self.open -= 1;
-        }
+        self.count(after);
         while !self.corked && self.backlog.is_empty() && !frames.is_empty() {
             match sys::send(socket, frames, Wait::Never) {
                 Ok(n) => frames = &frames[n..],

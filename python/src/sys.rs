@@ -3,7 +3,7 @@
 //! Knows nothing about frames, jobs or Python. `stdio` has those for the standard descriptors.
 #![expect(unsafe_code, reason = "system calls without a safe wrapper in std")]
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, RawFd};
 
 /// Whether a call may block the thread.
@@ -50,6 +50,18 @@ pub(crate) fn send(socket: &impl AsRawFd, bytes: &[u8], wait: Wait) -> io::Resul
             flags,
         )
     };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// Writes as many bytes of several parts as a socket accepts, in their order. Waits until it accepts some.
+pub(crate) fn send_parts(socket: &impl AsRawFd, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    // SAFETY: a header of zeros is valid; it says that there is nothing to send.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    // An `IoSlice` has the layout of an `iovec`, and `sendmsg` only reads from it.
+    message.msg_iov = parts.as_ptr().cast_mut().cast();
+    message.msg_iovlen = parts.len() as _;
+    // SAFETY: the header describes `parts`, which live until the call returns.
+    let n = unsafe { libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 

@@ -44,6 +44,24 @@ def test_values_become_json(returning, expression: str, expected: object) -> Non
     assert returning(expression).output == expected
 
 
+def test_every_character_becomes_json_at_every_position(returning) -> None:
+    # The encoder checks blocks of 32 bytes at once.
+    characters = [chr(code) for code in range(0x80)] + ["é", "\u2028", "😀"]
+    texts = ["a" * before + character + "b" * 40 for character in characters for before in (0, 1, 31, 32, 33)]
+    texts += ["".join(characters) * 3, '"' * 100, "", "x" * 32, "x" * 33]
+    outcome = returning(f"{texts!r}")
+    assert outcome.output == texts
+
+
+@pytest.mark.parametrize("size", [65_534, 65_535, 1_000_000, 5_000_000])
+def test_large_texts_are_sent_and_received_unchanged(serve, size: int) -> None:
+    child = serve(
+        "class Predictor:\n    def predict(self, text: str) -> list:\n        return [text, text[::-1]]\n"
+    )
+    for text in ("x" * size, 'é"\n' * (size // 4), "short", "y" * size):
+        assert child.run(text=text).output == [text, text[::-1]]
+
+
 def test_models_and_enums_become_json(returning) -> None:
     prelude = """
 import dataclasses, enum, typing

@@ -39,6 +39,26 @@ def test_example_async_concurrent(server_pool):
     assert max(body["metrics"]["at_once"] for body in bodies) > 1
 
 
+def test_example_batching(server_pool):
+    server = server_pool.fresh("tidegate", EXAMPLES / "batching")
+    texts = [f"word{n}" for n in range(12)] + [""]
+    with ThreadPoolExecutor(len(texts)) as pool:
+        # The first of them is alone; the others wait while it runs, and share a call.
+        bodies = list(pool.map(lambda text: server.predict({"text": text}).json, texts))
+    assert [body.get("output") for body in bodies] == [*(text.upper() for text in texts[:-1]), None]
+    assert bodies[-1]["error"] == "Prediction failed: ValueError: the text is empty"
+    assert {body["logs"].splitlines()[0] for body in bodies} != {"one of 1"}, "no two shared a call"
+
+
+def test_example_batching_torch():
+    # torch is not installed here; the schema is read without importing the model.
+    command = [tidegate_bin(), "schema", EXAMPLES / "batching-torch"]
+    schema = json.loads(subprocess.run(command, env=tidegate_env(), capture_output=True, timeout=30).stdout)
+    schemas = schema["components"]["schemas"]
+    assert list(schemas["Input"]["properties"]) == ["text"]
+    assert schemas["Output"]["items"] == {"type": "number"}
+
+
 def test_example_streaming(server_pool):
     server = server_pool.fresh("tidegate", EXAMPLES / "streaming")
     body = server.predict({"prompt": "tea", "words": 3}).json

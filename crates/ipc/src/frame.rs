@@ -30,6 +30,11 @@ impl std::error::Error for Oversized {}
 
 /// The length of the first message in `buffer` without the header; `None` while it is incomplete.
 pub fn complete(buffer: &[u8]) -> Result<Option<usize>, Oversized> {
+    Ok(length(buffer)?.filter(|length| buffer.len() >= HEADER + length))
+}
+
+/// The length of the first message in `buffer`, which may be incomplete.
+fn length(buffer: &[u8]) -> Result<Option<usize>, Oversized> {
     let Some(header) = buffer.first_chunk::<HEADER>() else {
         return Ok(None);
     };
@@ -37,7 +42,16 @@ pub fn complete(buffer: &[u8]) -> Result<Option<usize>, Oversized> {
     if length > MAX {
         return Err(Oversized { length });
     }
-    Ok((buffer.len() >= HEADER + length).then_some(length))
+    Ok(Some(length))
+}
+
+/// The number of bytes that the first message in `buffer` still needs; `None` while its header is
+/// incomplete.
+pub fn missing(buffer: &[u8]) -> Result<Option<usize>, Oversized> {
+    let Some(length) = length(buffer)? else {
+        return Ok(None);
+    };
+    Ok(Some((HEADER + length).saturating_sub(buffer.len())))
 }
 
 /// Appends one frame to `buffer`; `write` appends its JSON.
@@ -47,6 +61,16 @@ pub fn append(buffer: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     write(buffer);
     let length = (buffer.len() - start - HEADER) as u32;
     buffer[start..start + HEADER].copy_from_slice(&length.to_le_bytes());
+}
+
+/// Adds `bytes` to the length of the frame that `frame` begins with: they are sent as a part of it, from
+/// another buffer.
+pub fn add_to_length(frame: &mut [u8], bytes: usize) {
+    let (header, _) = frame
+        .split_first_chunk_mut::<HEADER>()
+        .expect("a frame has a header");
+    let length = u32::from_le_bytes(*header) + bytes as u32;
+    *header = length.to_le_bytes();
 }
 
 /// Appends `message` as one frame.
@@ -67,10 +91,24 @@ mod tests {
         append_json(&mut buffer, &"hello");
         for cut in 0..buffer.len() {
             assert_eq!(complete(&buffer[..cut]), Ok(None), "cut at {cut}");
+            let missing = missing(&buffer[..cut]);
+            assert_eq!(missing, Ok((cut >= HEADER).then(|| buffer.len() - cut)));
         }
         assert_eq!(complete(&buffer), Ok(Some(7)));
         buffer.extend_from_slice(b"next");
         assert_eq!(complete(&buffer), Ok(Some(7)));
+    }
+
+    #[test]
+    fn a_part_of_a_frame_can_come_from_another_buffer() {
+        let mut frame = Vec::new();
+        append(&mut frame, |out| out.extend_from_slice(b"[]"));
+        add_to_length(&mut frame, 3);
+        assert_eq!(complete(&frame), Ok(None));
+        let value = b"123";
+        let sent = [&frame[..HEADER + 1], &value[..], &frame[HEADER + 1..]].concat();
+        assert_eq!(complete(&sent), Ok(Some(5)));
+        assert_eq!(&sent[HEADER..], b"[123]");
     }
 
     #[test]

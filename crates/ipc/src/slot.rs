@@ -58,11 +58,23 @@ pub struct PredictRequest<'a> {
 /// Appends `predict` as one frame that contains `input`. The caller guarantees that the bytes are one
 /// JSON object; parsing a large input a second time would cost milliseconds.
 pub fn append_predict(buffer: &mut Vec<u8>, predict: &PredictRequest<'_>, input: &[u8]) {
+    append_predict_head(buffer, predict, input.len());
+    buffer.extend_from_slice(input);
+    buffer.extend_from_slice(PREDICT_TAIL);
+}
+
+/// What follows the input in the frame of a job.
+pub const PREDICT_TAIL: &[u8] = b"}}";
+
+/// Appends the beginning of the frame of [`append_predict`]: an input of `length` bytes and
+/// [`PREDICT_TAIL`] follow, perhaps from other buffers.
+pub fn append_predict_head(buffer: &mut Vec<u8>, predict: &PredictRequest<'_>, length: usize) {
+    let start = buffer.len();
     frame::append(buffer, |out| {
         out.extend_from_slice(b"{\"predict\":");
-        append_item(out, predict, input);
-        out.push(b'}');
+        append_item_head(out, predict);
     });
+    frame::add_to_length(&mut buffer[start..], length + PREDICT_TAIL.len());
 }
 
 /// Appends one frame with a job that was written by [`append_item`].
@@ -76,12 +88,16 @@ pub fn append_single(buffer: &mut Vec<u8>, item: &[u8]) {
 
 /// Appends `predict` with `input` as JSON without a frame: an item of [`append_batch`].
 pub fn append_item(out: &mut Vec<u8>, predict: &PredictRequest<'_>, input: &[u8]) {
+    append_item_head(out, predict);
+    out.extend_from_slice(input);
+    out.push(b'}');
+}
+
+fn append_item_head(out: &mut Vec<u8>, predict: &PredictRequest<'_>) {
     debug_assert!(predict.input.is_none(), "the input is passed once");
     serde_json::to_writer(&mut *out, predict).expect("writing to a Vec does not fail");
     out.pop();
     out.extend_from_slice(b",\"input\":");
-    out.extend_from_slice(input);
-    out.push(b'}');
 }
 
 /// Appends one frame with a batch; each item was written by [`append_item`].

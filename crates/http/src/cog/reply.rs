@@ -20,12 +20,13 @@ use crate::shared::cancel_after::{CANCEL_AFTER, InvalidCancelAfter};
 use crate::shared::json_object::JsonObjectWriter;
 use crate::shared::parse_body::BodyParseError;
 pub(super) use crate::shared::response::json;
-use crate::shared::response::retry_soon;
+use crate::shared::response::{json_body, retry_soon};
 use crate::shared::warnings::with_warnings;
 
 /// The response to a client that waited for the result.
 pub(super) fn finished(job: &Snapshot) -> Response {
-    with_warnings(json(StatusCode::OK, result_body(job)), &job.warnings)
+    let body = result(job).finish_body();
+    with_warnings(json_body(StatusCode::OK, body), &job.warnings)
 }
 
 /// The response to a client that does not wait.
@@ -43,7 +44,8 @@ pub(super) fn snapshot(status: StatusCode, job: &Snapshot) -> Response {
     body.maybe("error", job.error.as_deref())
         .field("id", &job.id)
         .raw("input", Some(&job.input));
-    with_warnings(json(status, finish(&mut body, job)), &job.warnings)
+    finish(&mut body, job);
+    with_warnings(json_body(status, body.finish_body()), &job.warnings)
 }
 
 /// All details of a job. Cog has no such response; the names are those of its schema.
@@ -73,17 +75,23 @@ pub(super) fn details(job: &Snapshot) -> Response {
 
 /// The result of a job, as in responses, webhooks and the last event of a stream.
 pub(crate) fn result_body(job: &Snapshot) -> Bytes {
+    result(job).finish()
+}
+
+fn result(job: &Snapshot) -> JsonObjectWriter {
     let mut body = JsonObjectWriter::with_capacity(capacity(job));
     body.maybe("error", job.error.as_deref())
         .field("id", &job.id);
-    finish(&mut body, job)
+    finish(&mut body, job);
+    body
 }
 
-fn finish(body: &mut JsonObjectWriter, job: &Snapshot) -> Bytes {
+/// Adds what all descriptions of a job end with.
+fn finish(body: &mut JsonObjectWriter, job: &Snapshot) {
     body.field("logs", &job.logs)
         .field("metrics", &ResultMetrics(job))
         .raw("output", job.output.as_ref());
-    body.field("status", status_name(job.status)).finish()
+    body.field("status", status_name(job.status));
 }
 
 /// The metrics of the model, how long the job waited, if it did, and how long the model ran.

@@ -11,6 +11,9 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::request_metrics::RejectReason;
 
+/// The most memory that is reserved for a body before it has arrived.
+const MAX_RESERVED: usize = 16 * 1024 * 1024;
+
 /// The limits of a request body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BodyLimit {
@@ -130,6 +133,9 @@ pub(crate) async fn read_json_body(
 
 /// Reads a whole body. A client cannot hold a connection by sending nothing for long.
 pub(crate) async fn read_body(body: Body, limits: BodyLimit) -> Result<Bytes, BodyError> {
+    // Memory that is reserved and not used costs nothing; a buffer that grows is copied again and again.
+    let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    let reserved = declared.min(limits.max_bytes).min(MAX_RESERVED);
     let mut body = Limited::new(body, limits.max_bytes);
     let mut first = Bytes::new();
     let mut joined = BytesMut::new();
@@ -155,6 +161,7 @@ pub(crate) async fn read_body(body: Body, limits: BodyLimit) -> Result<Bytes, Bo
             continue;
         }
         if joined.is_empty() {
+            joined.reserve(reserved);
             joined.extend_from_slice(&std::mem::take(&mut first));
         }
         joined.extend_from_slice(&data);

@@ -9,6 +9,7 @@ pub(crate) mod json_depth;
 pub(crate) mod json_fields;
 pub(crate) mod json_object;
 pub(crate) mod parse_body;
+pub(crate) mod parts_body;
 pub(crate) mod response;
 pub(crate) mod trace_headers;
 pub(crate) mod warnings;

@@ -10,7 +10,12 @@ use bytes::Bytes;
 
 /// A response with a body that is JSON already.
 pub(crate) fn json(status: StatusCode, body: Bytes) -> Response {
-    let mut response = Response::new(Body::from(body));
+    json_body(status, body.into())
+}
+
+/// The same for a body in several parts.
+pub(crate) fn json_body(status: StatusCode, body: Body) -> Response {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     response
         .headers_mut()

@@ -8,6 +8,8 @@ mod frame_buffer;
 mod fuzz;
 #[path = "../../../../python/src/line_buffer.rs"]
 mod line_buffer;
+#[path = "../../../../python/src/spare_buffers.rs"]
+mod spare_buffers;
 
 use std::collections::BTreeMap;
 

@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::job_request::JobFiles;
 use super::message_parser::{MalformedMessage, MessageParser, Parsed};
+use super::outgoing_frame::OutgoingFrame;
 use super::pool_slot::SocketPermit;
 use super::slot_socket::SlotSocketError;
 use crate::scratch::Scratch;
@@ -37,8 +38,7 @@ impl Admission for Courier {
         let mut job = SlotJob {
             permit: Some(permit),
             parser: MessageParser::new(work.id.as_str()),
-            outgoing: Vec::new(),
-            sent: 0,
+            outgoing: OutgoingFrame::default(),
             nth: 0,
             files: JobFiles::default(),
             rejected: None,
@@ -60,9 +60,8 @@ struct SlotJob {
     /// Present until the child of the job is lost.
     permit: Option<SocketPermit>,
     parser: MessageParser,
-    /// The frame of the job, of which the first `sent` bytes were written.
-    outgoing: Vec<u8>,
-    sent: usize,
+    /// The frame of the job, until it is sent.
+    outgoing: OutgoingFrame,
     /// The number of the job on its slot.
     nth: u64,
     files: JobFiles,
@@ -123,9 +122,7 @@ impl SlotJob {
             .as_mut()
             .ok_or(SlotSocketError::Closed)?
             .socket();
-        while self.sent < self.outgoing.len() {
-            self.sent += socket.write_some(&self.outgoing[self.sent..]).await?;
-        }
+        self.outgoing.send(socket).await?;
         socket.receive().await
     }
 

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use tidegate_core::{JobKind, Work};
 use tidegate_ipc::slot::{self, PredictRequest, WireJobKind};
 use tidegate_ipc::{SPILL_ABOVE, frame};
 use tokio::io::AsyncWriteExt;
 
+use super::outgoing_frame::OutgoingFrame;
 use crate::scratch::Scratch;
 
 /// The part of a message around an item, at most.
@@ -37,21 +39,23 @@ impl JobFiles {
     }
 
     /// The request as a frame.
-    pub(crate) fn frame(&self, work: &Work) -> Result<Vec<u8>, String> {
-        self.write(work, slot::append_predict)
+    pub(crate) fn frame(&self, work: &Work) -> Result<OutgoingFrame, String> {
+        let frame = OutgoingFrame::new(&self.request(work), self.inline_input(work));
+        check_length(frame.len())?;
+        Ok(frame)
     }
 
     /// The request as an item of a batch.
     pub(crate) fn item(&self, work: &Work) -> Result<Vec<u8>, String> {
-        self.write(work, slot::append_item)
+        let input = self.inline_input(work);
+        let mut item = Vec::with_capacity(input.len() + 256);
+        slot::append_item(&mut item, &self.request(work), &input);
+        check_length(item.len() + ENVELOPE)?;
+        Ok(item)
     }
 
-    fn write(
-        &self,
-        work: &Work,
-        append: impl FnOnce(&mut Vec<u8>, &PredictRequest<'_>, &[u8]),
-    ) -> Result<Vec<u8>, String> {
-        let predict = PredictRequest {
+    fn request<'a>(&'a self, work: &'a Work) -> PredictRequest<'a> {
+        PredictRequest {
             id: work.id.as_str().into(),
             kind: match work.kind {
                 JobKind::Prediction => WireJobKind::Prediction,
@@ -66,22 +70,27 @@ impl JobFiles {
                 .map(|(pointer, path)| (pointer.clone(), path.to_string_lossy().into_owned()))
                 .collect(),
             context: work.context.clone(),
-        };
-        let inline: &[u8] = if self.spilled.is_some() {
-            b"null"
-        } else {
-            &work.input
-        };
-        let mut request = Vec::with_capacity(inline.len() + 256);
-        append(&mut request, &predict, inline);
-        if request.len() + ENVELOPE > frame::MAX {
-            return Err(format!(
-                "the job's context and files have more than {} bytes, the limit of one message",
-                frame::MAX
-            ));
         }
-        Ok(request)
     }
+
+    /// The input as a part of the request.
+    fn inline_input(&self, work: &Work) -> Bytes {
+        if self.spilled.is_some() {
+            Bytes::from_static(b"null")
+        } else {
+            work.input.clone()
+        }
+    }
+}
+
+fn check_length(length: usize) -> Result<(), String> {
+    if length > frame::MAX {
+        return Err(format!(
+            "the job's context and files have more than {} bytes, the limit of one message",
+            frame::MAX
+        ));
+    }
+    Ok(())
 }
 
 async fn spill(path: &Path, input: &[u8]) -> std::io::Result<()> {

@@ -7,6 +7,7 @@ pub(crate) mod courier;
 mod interpreter_path;
 pub(crate) mod job_request;
 pub(crate) mod message_parser;
+pub(crate) mod outgoing_frame;
 pub(crate) mod pool_slot;
 pub(crate) mod process;
 pub(crate) mod queued_caller;

@@ -1,5 +1,6 @@
 //! The socket of one slot, with the bytes that were read and not yet parsed.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -56,9 +57,17 @@ impl SlotSocket {
 
     /// Writes a part of `bytes`, at least one byte. Cancel-safe.
     pub(crate) async fn write_some(&mut self, bytes: &[u8]) -> Result<usize, SlotSocketError> {
+        self.write_some_parts(&[IoSlice::new(bytes)]).await
+    }
+
+    /// Like `write_some`, for bytes in several buffers.
+    pub(crate) async fn write_some_parts(
+        &mut self,
+        parts: &[IoSlice<'_>],
+    ) -> Result<usize, SlotSocketError> {
         tokio::select! {
             biased;
-            sent = self.stream.write(bytes) => sent.ok().filter(|sent| *sent > 0).ok_or(SlotSocketError::Closed),
+            sent = self.stream.write_vectored(parts) => sent.ok().filter(|sent| *sent > 0).ok_or(SlotSocketError::Closed),
             // A process that user code forked may keep the socket open after the child's death.
             () = self.child.dead() => Err(SlotSocketError::Closed),
         }
@@ -69,6 +78,11 @@ impl SlotSocket {
         loop {
             if let Some(message) = self.buffered()? {
                 return Ok(message);
+            }
+            // A large message is read into one buffer of its size: a buffer that grows is copied again
+            // and again.
+            if let Ok(Some(missing)) = frame::missing(&self.buffer) {
+                self.buffer.reserve(missing);
             }
             let read = tokio::select! {
                 biased;

@@ -59,7 +59,7 @@ fn ids_in(json: &[u8]) -> Vec<String> {
     };
     let mut ids: Vec<String> = Vec::new();
     for path in PATHS {
-        for (at, _) in text.match_indices(path).take(MAX_FILES) {
+        for at in memchr::memmem::find_iter(json, path).take(MAX_FILES) {
             let rest = &text[at + path.len()..];
             let end = rest.find(|c: char| !c.is_ascii_alphanumeric());
             let id = &rest[..end.unwrap_or(rest.len())];

@@ -3,6 +3,7 @@
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod hints;
+mod long_strings;
 mod output_type;
 mod schema;
 mod tree;

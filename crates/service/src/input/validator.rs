@@ -8,6 +8,7 @@ use jsonschema::error::ValidationErrorKind;
 use serde_json::{Map, Value};
 use tidegate_core::refusal::{FieldError, Rule};
 
+use super::long_strings::without_long_strings;
 use super::tree;
 use super::unknown_names::input_warnings;
 use crate::files::{Files, StoredInputs};
@@ -34,12 +35,16 @@ struct CompiledSchema {
     fields: BTreeMap<String, InputField>,
     /// Whether any field accepts files; without one, the search for files is skipped.
     takes_files: bool,
+    /// Whether all rules are those of single fields.
+    is_plain: bool,
 }
 
 struct InputField {
     /// Whether its strings are addresses of files.
     is_file: bool,
     is_secret: bool,
+    /// Whether it is a string of which every value is valid.
+    is_opaque: bool,
     /// Whether `null` means that the field is not given.
     is_optional: bool,
     /// Whether an absent field is set to `null`, because the model's function has no default for
@@ -116,6 +121,17 @@ impl InputValidator {
                 field.is_optional = true;
             }
         }
+        let is_plain = has_only(
+            &schema,
+            &[
+                "type",
+                "title",
+                "description",
+                "properties",
+                "required",
+                "additionalProperties",
+            ],
+        );
         let takes_files = fields.values().any(|field| field.is_file);
         inline_enums(&mut schema, document);
         let validator = jsonschema::validator_for(&schema).or_else(|error| {
@@ -130,6 +146,7 @@ impl InputValidator {
                 validator,
                 fields,
                 takes_files,
+                is_plain,
             }),
         })
     }
@@ -145,7 +162,30 @@ impl InputValidator {
             return Ok(CheckedInput::unchanged(raw));
         };
         let value = tree::read(raw).map_err(|error| vec![root_error(error.to_string())])?;
-        compiled.check(raw, value, files, stored)
+        let (mut checked, changed) = compiled.check(raw, value, files, stored)?;
+        if let Some(object) = changed {
+            let json = serde_json::to_vec(&object).expect("a JSON object serializes");
+            checked.json = json.into();
+        }
+        Ok(checked)
+    }
+
+    /// Checks an input with long strings that the schema does not look into, without parsing them. `None`
+    /// if this input needs [`Self::check`].
+    pub(crate) fn check_quickly(
+        &self,
+        raw: &Bytes,
+        files: &Files,
+        stored: &StoredInputs,
+    ) -> Option<CheckedInput> {
+        let compiled = self.compiled.as_ref()?;
+        let short = without_long_strings(raw, |name| compiled.is_opaque(name))?;
+        let value = tree::read(&short).ok()?;
+        match compiled.check(raw, value, files, stored) {
+            Ok((checked, None)) => Some(checked),
+            // The long strings are part of what the model gets, or of the messages.
+            Ok((_, Some(_))) | Err(_) => None,
+        }
     }
 }
 
@@ -156,13 +196,22 @@ fn accepts_anything(schema: &Value) -> bool {
 }
 
 impl CompiledSchema {
+    /// Whether no rule depends on the text of this field.
+    fn is_opaque(&self, name: &[u8]) -> bool {
+        let field = std::str::from_utf8(name)
+            .ok()
+            .and_then(|name| self.fields.get(name));
+        self.is_plain && field.is_some_and(|field| field.is_opaque)
+    }
+
+    /// Checks the value of `raw`. Returns also what the model gets, if it is not `raw`.
     fn check(
         &self,
         raw: &Bytes,
         value: Value,
         files: &Files,
         stored: &StoredInputs,
-    ) -> Result<CheckedInput, Vec<FieldError>> {
+    ) -> Result<(CheckedInput, Option<Map<String, Value>>), Vec<FieldError>> {
         let (mut changed, mut warnings) = (false, Vec::new());
         let value = match value {
             Value::Object(mut object) => {
@@ -209,20 +258,14 @@ impl CompiledSchema {
         }
         let (found, file_bytes) = self.files(&object, files, stored)?;
         let secrets = self.secrets(&object);
-        let json = if changed {
-            serde_json::to_vec(&object)
-                .expect("a JSON object serializes")
-                .into()
-        } else {
-            raw.clone()
-        };
-        Ok(CheckedInput {
-            json,
+        let checked = CheckedInput {
+            json: raw.clone(),
             files: found,
             file_bytes,
             secrets,
             warnings,
-        })
+        };
+        Ok((checked, changed.then_some(object)))
     }
 
     /// The addresses in file fields, and the total size of the files whose size is already known.
@@ -293,10 +336,29 @@ impl InputField {
         Self {
             is_file: item.get("format").and_then(Value::as_str) == Some("uri"),
             is_secret: item.get("x-cog-secret") == Some(&Value::Bool(true)),
+            is_opaque: property.get("type").and_then(Value::as_str) == Some("string")
+                && has_only(
+                    property,
+                    &[
+                        "type",
+                        "title",
+                        "description",
+                        "default",
+                        "nullable",
+                        "deprecated",
+                        "x-order",
+                    ],
+                ),
             is_optional: nullable,
             null_when_absent: nullable && property.get("default").is_none(),
         }
     }
+}
+
+/// Whether a schema has no other keywords than these.
+fn has_only(schema: &Value, keywords: &[&str]) -> bool {
+    let object = schema.as_object();
+    object.is_some_and(|object| object.keys().all(|key| keywords.contains(&key.as_str())))
 }
 
 /// Replaces references to enum components by the components, so that error messages name the field.
@@ -407,6 +469,57 @@ mod tests {
     use tidegate_net::{Client, Config};
 
     use super::*;
+
+    #[test]
+    fn long_texts_are_checked_like_short_ones() {
+        let schema = json!({"title": "Input", "type": "object", "required": ["text"], "properties": {
+            "text": {"title": "Text", "type": "string", "description": "a text", "x-order": 0},
+            "limited": {"type": "string", "maxLength": 100_000},
+            "file": {"type": "string", "format": "uri"},
+            "n": {"type": "integer", "maximum": 3},
+            "maybe": {"type": "string", "nullable": true, "default": "x"},
+        }});
+        let validator = InputValidator::compile(&schema, &json!({}), &[]).unwrap();
+        let files = Files {
+            net: Arc::new(Client::new(Config::default())),
+            upload_url: None,
+            owner: None,
+            file_store: None,
+        };
+        let (long, longer) = ("é".repeat(50_000), "x".repeat(200_000));
+        let quick = |input: Value| {
+            let raw = Bytes::from(input.to_string());
+            let quick = validator.check_quickly(&raw, &files, &StoredInputs::default());
+            let checked = validator.check(&raw, &files, &StoredInputs::default());
+            if let Some(quick) = &quick {
+                let checked = checked.expect("it is valid");
+                assert_eq!((&quick.json, &quick.files), (&checked.json, &checked.files));
+                assert_eq!(quick.secrets, checked.secrets);
+                assert_eq!(quick.warnings, checked.warnings);
+            }
+            quick.is_some()
+        };
+        assert!(quick(json!({"text": long})));
+        assert!(quick(
+            json!({"text": long, "maybe": longer, "n": 3, "limited": "short"})
+        ));
+        for full in [
+            // A rule looks at the long text.
+            json!({"text": "short", "limited": long}),
+            json!({"text": long, "limited": longer}),
+            json!({"text": "short", "file": format!("data:text/plain,{long}")}),
+            // Other values are invalid, or the model gets another input.
+            json!({"text": long, "n": 4}),
+            json!({"maybe": long}),
+            json!({"text": long, "unknown": 1}),
+            json!({"text": long, "maybe": null}),
+        ] {
+            assert!(!quick(full));
+        }
+        let twice = Bytes::from(format!(r#"{{"text":"{long}","text":"{long}"}}"#));
+        let stored = StoredInputs::default();
+        assert!(validator.check_quickly(&twice, &files, &stored).is_none());
+    }
 
     fn check(input: Value) -> Result<Value, Vec<String>> {
         let document = json!({"components": {"schemas": {

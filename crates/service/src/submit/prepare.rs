@@ -267,6 +267,9 @@ impl JobService {
             JobKind::Training => JobKind::Training,
         });
         let files = &self.shared().deps.files;
+        if let Some(checked) = validator.check_quickly(&submission.input, files, stored) {
+            return Ok(checked);
+        }
         run_blocking_if_large(submission.input.len(), || {
             validator.check(&submission.input, files, stored)
         })
