@@ -34,6 +34,9 @@ static IS_FORK: AtomicBool = AtomicBool::new(false);
 static SETUP_DONE: AtomicBool = AtomicBool::new(false);
 const SETUP_FLUSH_LIMIT: Duration = Duration::from_millis(200);
 
+/// Whether the server has asked for the setup of a model that is imported.
+static SETUP_REQUESTED: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+
 /// The control channel of this process.
 pub(crate) struct Control {
     input: File,
@@ -86,6 +89,22 @@ pub(crate) fn is_fork() -> bool {
 /// Ends the setup phase: from now on a `print` outside of a job never waits.
 pub(crate) fn mark_setup_done() {
     SETUP_DONE.store(true, Ordering::Relaxed);
+}
+
+/// Waits until the server asks for the setup.
+pub(crate) fn wait_for_setup_request() {
+    let (requested, changed) = &SETUP_REQUESTED;
+    drop(
+        changed
+            .wait_while(lock(requested), |requested| !*requested)
+            .unwrap_or_else(PoisonError::into_inner),
+    );
+}
+
+fn request_setup() {
+    let (requested, changed) = &SETUP_REQUESTED;
+    *lock(requested) = true;
+    changed.notify_all();
 }
 
 /// Disconnects a forked copy of the child from the server.
@@ -239,6 +258,7 @@ fn run_dispatcher(control: &Control, requests: &mpsc::Receiver<ControlRequest>) 
         match next {
             Ok(ControlRequest::Cancel { slot, nth }) => slot::cancel(slot, nth),
             Ok(ControlRequest::Healthcheck { id }) => health::check(control, id),
+            Ok(ControlRequest::SetUp) => request_setup(),
             Ok(ControlRequest::Shutdown) => shut_down(control),
             // The server sends `Init` only once.
             Ok(ControlRequest::Init(_)) => {}

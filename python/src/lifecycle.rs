@@ -32,6 +32,8 @@ pub(crate) struct InitMessage {
     requirements: Vec<String>,
     /// The maximum size of an output file, in bytes.
     max_output_file: Option<u64>,
+    /// Whether the setup waits for a request of the server.
+    waits_for_setup: bool,
 }
 
 /// Opens the control channel on descriptors 0 and 1 and waits for the first message.
@@ -62,6 +64,7 @@ pub(crate) fn receive_init(py: Python<'_>) -> PyResult<InitMessage> {
         socket: init.socket,
         requirements: init.requirements,
         max_output_file: init.limits.output_file,
+        waits_for_setup: init.waits_for_setup,
     })
 }
 
@@ -78,6 +81,18 @@ pub(crate) fn send_schema(schema: &Bound<'_, PyAny>) -> PyResult<()> {
     channel()?.send(&ControlResponse::Schema {
         schema: schema_json(schema)?,
     });
+    Ok(())
+}
+
+/// Reports that the model's modules are imported, and waits until the server asks for the setup.
+#[pyfunction]
+pub(crate) fn wait_for_setup(py: Python<'_>, uses_gpu: bool) -> PyResult<()> {
+    let control = channel()?;
+    for source in [WireLogSource::Stdout, WireLogSource::Stderr] {
+        control.flush_lines(source);
+    }
+    control.send(&ControlResponse::Imported { uses_gpu });
+    py.detach(control::wait_for_setup_request);
     Ok(())
 }
 

@@ -17,6 +17,8 @@ pub type SlotId = u32;
 pub enum ControlRequest {
     /// Load the model, run its setup, connect the slots.
     Init(ChildInit),
+    /// Run the setup of a model that is imported; see [`ChildInit::waits_for_setup`].
+    SetUp,
     /// Cancel a job of this slot. Ignored when the job has ended.
     Cancel {
         /// The slot.
@@ -61,6 +63,9 @@ pub struct ChildInit {
     /// Limits that the child applies to itself before it loads the model.
     #[serde(default)]
     pub limits: ResourceLimits,
+    /// Whether the child only imports the model's modules, sends `Imported` and waits for `SetUp`.
+    #[serde(default)]
+    pub waits_for_setup: bool,
 }
 
 /// Resource limits of each process of a child.
@@ -94,6 +99,11 @@ pub enum ControlResponse {
     Schema {
         /// The model's OpenAPI document, as in `Ready`.
         schema: Box<RawValue>,
+    },
+    /// The model's modules are imported, and the child waits for `SetUp`.
+    Imported {
+        /// Whether the imports have initialised CUDA, which occupies GPU memory.
+        uses_gpu: bool,
     },
     /// Setup succeeded and every slot is connected.
     Ready(Ready),
@@ -137,6 +147,12 @@ pub enum ControlResponse {
     DesiredConcurrency {
         /// The number of jobs.
         slots: u32,
+    },
+    /// The child can no longer use its GPU and must be replaced. Sent between two jobs; during a job,
+    /// the slot's message of the same name is sent.
+    Broken {
+        /// The error of the GPU.
+        reason: String,
     },
     /// The child cannot continue and is about to exit.
     Fatal(Fatal),

@@ -101,6 +101,13 @@ pub enum SlotResponse<'a> {
     },
     /// The child asks to be replaced after its running jobs. Sent before the last message of a job.
     Retire,
+    /// The child can no longer use its GPU and must be replaced. Sent before the last message of a
+    /// job.
+    Broken {
+        /// The error of the GPU.
+        #[serde(borrow)]
+        reason: Cow<'a, str>,
+    },
     /// The job succeeded; the slot is free.
     Done {
         /// The job.

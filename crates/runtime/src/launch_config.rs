@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tidegate_core::pool_status::SpareKind;
 use tidegate_ipc::control::{ModelMode, ResourceLimits};
 
 /// A model and how to run it.
@@ -28,8 +29,12 @@ pub struct LaunchConfig {
     /// The number of slots of a child whose code changes its desired concurrency at run time.
     /// `None`: the child reads the desired concurrency once.
     pub max_slots: Option<u32>,
-    /// The number of child processes.
+    /// The number of child processes; with `autoscaling`, the smallest number.
     pub children: usize,
+    /// How the number of child processes follows the load. `None`: it does not change.
+    pub autoscaling: Option<Autoscaling>,
+    /// The process that waits to replace a child, if there is one.
+    pub spare: Option<SpareKind>,
     /// How many callers of one account may wait for a slot.
     pub queue_limit: usize,
     /// The longest time that a setup may take.
@@ -46,6 +51,17 @@ pub struct LaunchConfig {
     pub run_as: Option<RunAs>,
     /// Resource limits of each process of a child.
     pub limits: ResourceLimits,
+}
+
+/// How the number of child processes follows the load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Autoscaling {
+    /// The largest number of children.
+    pub max: usize,
+    /// A child is added when callers have had to wait for this time without a break.
+    pub up_after: Duration,
+    /// A child is removed when one child fewer would have been enough for this time.
+    pub down_after: Duration,
 }
 
 /// Another user for the children. Only root can start processes as another user.

@@ -19,8 +19,10 @@ use crate::launch_config::LaunchConfig;
 use crate::model_state::ModelState;
 use crate::observer::Observer;
 use crate::reaper::Reaper;
+use crate::scaler::{self, RefusedCallers};
 use crate::scratch::Scratch;
 use crate::slots::{JoinError, Joined, Pool, QueueLimit};
+use crate::spare::{self, SpareHandle};
 use crate::supervisor::{self, RuntimeShared};
 
 /// How long the server waits for the model's health check. The child has a shorter limit.
@@ -57,9 +59,15 @@ impl Runtime {
     /// Starts the children and returns at once; [`Executor::report`] shows when they are ready.
     pub fn start(launch: LaunchConfig, scratch: Scratch, observer: Arc<dyn Observer>) -> Self {
         let children = launch.children.max(1);
+        let autoscaling = launch.autoscaling;
+        let max_children = autoscaling.map_or(children, |scaling| scaling.max.max(children));
+        let (spare, spare_requests) = SpareHandle::new();
+        let spare_kind = launch.spare;
         let shared = Arc::new(RuntimeShared {
+            spare,
             pool: Pool::new(launch.queue_limit),
-            state: ModelState::new(children),
+            state: ModelState::new(children, max_children),
+            refused: RefusedCallers::default(),
             scratch,
             reaper: Reaper::global(),
             observer,
@@ -70,10 +78,22 @@ impl Runtime {
         shared
             .tasks
             .spawn(supervisor::reap_loop(Arc::clone(&shared)));
-        for child in 0..children {
-            shared
-                .tasks
-                .spawn(supervisor::supervise(Arc::clone(&shared), child));
+        if let Some(kind) = spare_kind {
+            let keeper = spare::keep(Arc::clone(&shared), kind, spare_requests);
+            shared.tasks.spawn(keeper);
+        }
+        match autoscaling {
+            Some(autoscaling) => {
+                let scaler = scaler::run(Arc::clone(&shared), autoscaling);
+                shared.tasks.spawn(scaler);
+            }
+            None => {
+                for child in 0..children {
+                    shared
+                        .tasks
+                        .spawn(supervisor::supervise(Arc::clone(&shared), child));
+                }
+            }
         }
         Self {
             shared,
@@ -183,7 +203,10 @@ impl Runtime {
                     }
                 })))
             }
-            Err(JoinError::QueueFull) => Err(Refusal::AtCapacity),
+            Err(JoinError::QueueFull) => {
+                self.shared.refused.count();
+                Err(Refusal::AtCapacity)
+            }
             Err(JoinError::Closed) => Err(Refusal::NotReady {
                 health: self.report().health,
             }),
@@ -272,6 +295,10 @@ impl Executor for Runtime {
             .desired_concurrency_changed
             .notified()
             .await;
+    }
+
+    fn replace_process(&self, pid: u32, gpu_error: &str) -> bool {
+        self.shared.state.retire_process(pid, gpu_error)
     }
 
     fn pool_status(&self) -> PoolStatus {

@@ -11,6 +11,7 @@ mod platform;
 mod predict;
 mod queue;
 mod router;
+mod scaling;
 mod serve;
 mod shared;
 mod token;
@@ -40,6 +41,7 @@ pub(crate) use platform::{
 pub(crate) use predict::PredictArgs;
 pub(crate) use queue::{RedisArgs, UpkeepArgs};
 pub(crate) use router::{RouterArgs, RouterCommand};
+pub(crate) use scaling::ScalingArgs;
 pub(crate) use serve::{ProgressMode, ServeArgs};
 pub(crate) use shared::{FileStoreArgs, ListenArgs, OnLostArg, WebhookArgs};
 pub(crate) use token::{NewTokenArgs, TokenArgs, TokenCommand};

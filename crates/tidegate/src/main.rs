@@ -60,6 +60,7 @@ mod trace_export;
 mod units;
 mod usage_error;
 mod webhook_secrets;
+mod worker_count;
 
 use std::process::ExitCode;
 

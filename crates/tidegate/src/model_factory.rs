@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tidegate_core::JobKind;
+use tidegate_core::pool_status::SpareKind;
 use tidegate_core::port::Executor;
 use tidegate_core::queue::Queue;
 use tidegate_core::record::Target;
@@ -15,7 +16,9 @@ use tidegate_http::replicate::{PredictionRenderer, RenderAborted};
 use tidegate_ipc::{SPILL_ABOVE, control};
 use tidegate_net::{AllowedNetworks, Client, Config as NetConfig, Url, parse_url};
 use tidegate_runtime::Respawn;
-use tidegate_runtime::{LaunchConfig, Observer, ResourceLimits, RunAs, Runtime, Scratch};
+use tidegate_runtime::{
+    Autoscaling, LaunchConfig, Observer, ResourceLimits, RunAs, Runtime, Scratch,
+};
 use tidegate_service::{
     Config, Deps, FileStore, Files, JobIo, JobService, JobSettings, NoExecutor, OnLost,
     WebhookSecrets, free_space,
@@ -46,6 +49,8 @@ pub(crate) const NO_TARGET: Target = Target {
 /// What differs between the commands that run a model.
 pub(crate) struct ModelConfig {
     pub(crate) children: usize,
+    pub(crate) autoscaling: Option<Autoscaling>,
+    pub(crate) spare: Option<SpareKind>,
     pub(crate) slots: Option<u32>,
     /// The most slots of code that changes its concurrency while it runs.
     pub(crate) max_slots: Option<u32>,
@@ -329,6 +334,8 @@ impl ModelFactory {
             slots: config.slots.or(env.max_concurrency).or(model.concurrency),
             max_slots: config.max_slots,
             children: config.children,
+            autoscaling: config.autoscaling,
+            spare: config.spare,
             queue_limit: config.queue_limit,
             setup_timeout: args
                 .setup_timeout

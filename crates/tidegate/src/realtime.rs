@@ -13,6 +13,7 @@ use crate::config::{self, ParsedConfig};
 use crate::model_source::is_handler_folder;
 use crate::runpod_env::RealtimeEnv;
 use crate::usage_error::UsageError;
+use crate::worker_count::WorkerCount;
 
 /// Parses the command line.
 pub(crate) fn parse_command_line(arguments: &[OsString]) -> anyhow::Result<Cli> {
@@ -56,7 +57,7 @@ fn with_realtime(args: ServeArgs, matches: &ArgMatches, realtime: RealtimeEnv) -
         args.listen.allowed_hosts.push(AllowedHost::Any);
     }
     if source("workers") == FlagSource::Default {
-        args.workers = realtime.workers;
+        args.workers = WorkerCount::fixed(realtime.workers);
     }
     args
 }
@@ -173,7 +174,7 @@ mod tests {
                 (
                     args.listen.host.as_str(),
                     args.listen.port,
-                    args.workers,
+                    args.workers.min(),
                     args.listen.allow_anonymous
                 ),
                 ("0.0.0.0", 8001, 3, true)
@@ -198,7 +199,7 @@ mod tests {
             (
                 args.listen.host.as_str(),
                 args.listen.port,
-                args.workers,
+                args.workers.min(),
                 args.listen.allow_anonymous
             ),
             ("192.0.2.1", 9, 1, false)
@@ -223,7 +224,7 @@ mod tests {
             (
                 args.listen.host.as_str(),
                 args.listen.port,
-                args.workers,
+                args.workers.min(),
                 args.listen.allow_anonymous
             ),
             ("192.0.2.1", 9, 2, false)

@@ -302,6 +302,33 @@ const FAMILIES: &[MetricFamily] = &[
         },
     ),
     gauge(
+        "tidegate_children_wanted",
+        "Processes that the load of the model needs; above the maximum of --workers while jobs wait although the maximum runs",
+        |snapshot| snapshot.gauges(|model| Some(model.pool.wanted? as f64)),
+    ),
+    gauge(
+        "tidegate_spares",
+        "Processes that wait to replace one of the model, by state",
+        |snapshot| {
+            let states = |model: &ModelMetrics| {
+                let spares = &model.pool.spares;
+                let count = |state: ProcessState| {
+                    let each = spares.iter().filter(|spare| spare.process.state == state);
+                    each.count() as f64
+                };
+                let each = ProcessState::ALL.iter().filter(|_| !spares.is_empty());
+                each.map(|state| {
+                    (
+                        model.labels(&[("state", state.as_str())]),
+                        MetricValue::Gauge(count(*state)),
+                    )
+                })
+                .collect::<Vec<_>>()
+            };
+            snapshot.models.iter().flat_map(states).collect()
+        },
+    ),
+    gauge(
         "tidegate_child_memory_bytes",
         "Resident memory of a process of the model, without the processes that it started",
         |snapshot| {
@@ -327,12 +354,8 @@ const FAMILIES: &[MetricFamily] = &[
         "tidegate_child_restarts_total",
         "Processes of the model that were started to replace another",
         |snapshot| {
-            let restarts =
-                |model: &ModelMetrics| model.pool.children.iter().map(|child| child.restarts).sum();
-            snapshot
-                .models
-                .iter()
-                .map(|model| (model.labels(&[]), MetricValue::Counter(restarts(model))))
+            let each = snapshot.models.iter();
+            each.map(|model| (model.labels(&[]), MetricValue::Counter(model.pool.restarts)))
                 .collect()
         },
     ),

@@ -309,10 +309,7 @@ fn count_cluster_queues(queues: &mut [QueueShares], cluster: &ClusterState) {
 }
 
 fn children(pools: Vec<(Target, PoolStatus)>) -> Vec<ChildDocument> {
-    let each = |(target, pool): (Target, PoolStatus)| {
-        let children = pool.children.into_iter();
-        children.map(move |child| ChildDocument::of(&target.model, child))
-    };
+    let each = |(target, pool): (Target, PoolStatus)| ChildDocument::all(&target.model, pool);
     pools.into_iter().flat_map(each).collect()
 }
 

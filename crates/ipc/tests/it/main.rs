@@ -53,9 +53,11 @@ fn control_requests() {
             processes: None,
             output_file: Some(1 << 28),
         },
+        waits_for_setup: true,
     };
     let all = [
         R::Init(init),
+        R::SetUp,
         R::Cancel { slot: 2, nth: 3 },
         R::Healthcheck { id: 7 },
         R::Shutdown,
@@ -86,6 +88,7 @@ fn control_responses() {
         R::Schema {
             schema: raw(r#"{"openapi":"3.0.2"}"#),
         },
+        R::Imported { uses_gpu: false },
         R::Ready(ready),
         R::Log {
             source: WireLogSource::Stderr,
@@ -102,6 +105,9 @@ fn control_responses() {
         R::Failed {
             slot: 1,
             error: "socket closed".into(),
+        },
+        R::Broken {
+            reason: "CUDA error: device-side assert triggered".into(),
         },
         R::Fatal(fatal),
         R::DroppedLogs {
@@ -189,6 +195,9 @@ fn slot_responses() {
             error: "ValueError: no".into(),
         },
         R::Retire,
+        R::Broken {
+            reason: "CUDA error: device-side assert triggered".into(),
+        },
         R::Cancelled { id: "a".into() },
     ];
     insta::assert_snapshot!(lines(&all, |json| serde_json::to_vec(

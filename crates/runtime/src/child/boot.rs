@@ -1,5 +1,6 @@
 //! Starts a child and waits until it is ready: `Init`, the logs of the setup, the slots, `Ready`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,13 +23,73 @@ use crate::observer::Phase;
 use crate::reaper::Reaper;
 use crate::scratch::Scratch;
 
-/// A child that is ready for jobs.
+/// A child that is ready for jobs. It is killed when it is dropped, until [`Self::keep_alive`].
 pub(crate) struct ReadyChild {
     pub(crate) child: Arc<ChildProcess>,
     pub(crate) process: tokio::process::Child,
     pub(crate) control: ControlReader,
     pub(crate) sockets: Vec<SlotSocket>,
     pub(crate) ready: Ready,
+    guard: KillOnDrop,
+}
+
+impl ReadyChild {
+    /// Leaves the end of the process to the caller.
+    pub(crate) fn keep_alive(&mut self) {
+        self.guard.0 = None;
+    }
+}
+
+/// A child that has imported the model's modules and waits for its setup. It is killed when it is
+/// dropped.
+pub(crate) struct ImportedChild {
+    booting: BootingChild,
+    /// Whether the imports have initialised CUDA.
+    pub(crate) uses_gpu: bool,
+}
+
+impl ImportedChild {
+    /// The process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.booting.child.pid()
+    }
+
+    /// The control channel and the process, to notice its death.
+    pub(crate) fn channels(&mut self) -> (&mut ControlReader, &mut tokio::process::Child) {
+        (&mut self.booting.control, &mut self.booting.process)
+    }
+
+    /// Runs the setup. A child that does not become ready is killed.
+    pub(crate) async fn set_up(self, context: &BootContext<'_>) -> Result<ReadyChild, BootError> {
+        self.booting.child.set_up();
+        context.until_ready(self.booting).await
+    }
+}
+
+/// A started child that is not ready yet. It is killed when it is dropped.
+struct BootingChild {
+    child: Arc<ChildProcess>,
+    process: tokio::process::Child,
+    control: ControlReader,
+    slots: UnixListener,
+    /// The connected slots.
+    sockets: Vec<SlotSocket>,
+    socket_path: PathBuf,
+    received_message: bool,
+    guard: KillOnDrop,
+}
+
+/// What a booting child has reached.
+enum Milestone {
+    Imported { uses_gpu: bool },
+    Ready(Ready),
+}
+
+/// When the setup of a child runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SetupTiming {
+    AtOnce,
+    OnRequest,
 }
 
 /// Why a child did not become ready. The texts begin like Cog's: `worker crashed`, `worker setup timed
@@ -49,6 +110,10 @@ pub(crate) enum BootError {
         "worker setup timed out after {0:?}; raise `--setup-timeout` if the model needs longer"
     )]
     TimedOut(Duration),
+    #[error(
+        "worker sent messages in an unexpected order; check that its tidegate package has the version of the server"
+    )]
+    OutOfStep,
     #[error("could not accept the connections of the child's slots")]
     Slots(#[source] std::io::Error),
 }
@@ -59,7 +124,11 @@ impl BootError {
         match self {
             Self::Spawn(error) => error.is_transient(),
             Self::Slots(error) => is_resource_shortage(error),
-            Self::Fatal(_) | Self::Crashed(_) | Self::Silent { .. } | Self::TimedOut(_) => false,
+            Self::Fatal(_)
+            | Self::Crashed(_)
+            | Self::Silent { .. }
+            | Self::TimedOut(_)
+            | Self::OutOfStep => false,
         }
     }
 }
@@ -85,10 +154,39 @@ pub(crate) struct BootContext<'a> {
 impl BootContext<'_> {
     /// Starts a child and waits until it is ready. A child that does not become ready is killed.
     pub(crate) async fn run(&self) -> Result<ReadyChild, BootError> {
+        let booting = self.start(SetupTiming::AtOnce)?;
+        self.until_ready(booting).await
+    }
+
+    /// Starts a child and waits until it has imported the model's modules.
+    pub(crate) async fn import(&self) -> Result<ImportedChild, BootError> {
+        let booting = self.start(SetupTiming::OnRequest)?;
+        match self.until_milestone(booting).await? {
+            (booting, Milestone::Imported { uses_gpu }) => Ok(ImportedChild { booting, uses_gpu }),
+            (_, Milestone::Ready(_)) => Err(BootError::OutOfStep),
+        }
+    }
+
+    async fn until_ready(&self, booting: BootingChild) -> Result<ReadyChild, BootError> {
+        let (booting, milestone) = self.until_milestone(booting).await?;
+        let Milestone::Ready(ready) = milestone else {
+            return Err(BootError::OutOfStep);
+        };
+        Ok(ReadyChild {
+            child: booting.child,
+            process: booting.process,
+            control: booting.control,
+            sockets: booting.sockets,
+            ready,
+            guard: booting.guard,
+        })
+    }
+
+    fn start(&self, setup: SetupTiming) -> Result<BootingChild, BootError> {
         let spawned = spawn::spawn(self.launch, self.scratch, self.reaper)?;
         (self.report)(Phase::Loading { pid: spawned.pid });
         let (requests, rx) = mpsc::unbounded_channel();
-        let init = self.init(&spawned.socket);
+        let init = self.init(&spawned.socket, setup);
         requests
             .send(ControlRequest::Init(init))
             .expect("the receiver is in scope");
@@ -98,33 +196,41 @@ impl BootContext<'_> {
             Arc::clone(self.reaper),
             requests,
         ));
-        let mut kill_on_drop = KillOnDrop(Some(Arc::clone(&child)));
+        let guard = KillOnDrop(Some(Arc::clone(&child)));
         self.tasks
             .spawn(write_requests(spawned.control_in, rx, Arc::clone(&child)));
+        Ok(BootingChild {
+            child,
+            process: spawned.process,
+            control: ControlReader::new(spawned.control_out),
+            slots: spawned.slots,
+            sockets: Vec::new(),
+            socket_path: spawned.socket,
+            received_message: false,
+            guard,
+        })
+    }
 
-        let mut process = spawned.process;
-        let mut control = ControlReader::new(spawned.control_out);
-        let until_ready = self.until_ready(&mut control, spawned.slots, &child);
+    /// Waits until the child has imported the model or is ready. A child that fails is killed.
+    async fn until_milestone(
+        &self,
+        mut booting: BootingChild,
+    ) -> Result<(BootingChild, Milestone), BootError> {
+        let milestone = self.next_milestone(&mut booting);
         let result = match self.launch.setup_timeout {
-            None => until_ready.await,
-            Some(limit) => tokio::time::timeout(limit, until_ready)
+            None => milestone.await,
+            Some(limit) => tokio::time::timeout(limit, milestone)
                 .await
                 .unwrap_or(Err(BootError::TimedOut(limit))),
         };
-        // All slots are connected, or never will be; the file may be missing already.
-        tokio::fs::remove_file(&spawned.socket).await.ok();
+        if !matches!(result, Ok(Milestone::Imported { .. })) {
+            // All slots are connected, or never will be; the file may be missing already.
+            tokio::fs::remove_file(&booting.socket_path).await.ok();
+        }
         match result {
-            Ok((ready, sockets)) => {
-                kill_on_drop.0 = None;
-                Ok(ReadyChild {
-                    child,
-                    process,
-                    control,
-                    sockets,
-                    ready,
-                })
-            }
+            Ok(milestone) => Ok((booting, milestone)),
             Err(error) => {
+                let BootingChild { child, process, .. } = &mut booting;
                 // A child that failed by itself exits with its own status; the others are killed.
                 if !matches!(
                     error,
@@ -143,7 +249,7 @@ impl BootContext<'_> {
         }
     }
 
-    fn init(&self, socket: &std::path::Path) -> ChildInit {
+    fn init(&self, socket: &std::path::Path, setup: SetupTiming) -> ChildInit {
         let launch = self.launch;
         let num_slots = launch.slots;
         planted!(ExtraSlot, let num_slots = num_slots.map(|slots| slots + 1));
@@ -157,6 +263,7 @@ impl BootContext<'_> {
             socket: socket.to_string_lossy().into_owned(),
             requirements: launch.requirements.clone(),
             limits: launch.limits,
+            waits_for_setup: setup == SetupTiming::OnRequest,
         }
     }
 
@@ -170,14 +277,15 @@ impl BootContext<'_> {
         }
     }
 
-    async fn until_ready(
-        &self,
-        control: &mut ControlReader,
-        slots: UnixListener,
-        child: &Arc<ChildProcess>,
-    ) -> Result<(Ready, Vec<SlotSocket>), BootError> {
-        let mut sockets = Vec::new();
-        let mut received_message = false;
+    async fn next_milestone(&self, booting: &mut BootingChild) -> Result<Milestone, BootError> {
+        let BootingChild {
+            child,
+            control,
+            slots,
+            sockets,
+            received_message,
+            ..
+        } = booting;
         loop {
             let message = tokio::select! {
                 // The slots first: the child connects them all before it sends `Ready`.
@@ -189,7 +297,7 @@ impl BootContext<'_> {
                 }
                 message = control.next() => message,
             };
-            received_message |= message.is_ok();
+            *received_message |= message.is_ok();
             match message {
                 Ok(ControlResponse::Ready(ready)) => {
                     while sockets.len() < ready.slots.len() {
@@ -200,7 +308,10 @@ impl BootContext<'_> {
                             Arc::clone(child),
                         ));
                     }
-                    return Ok((ready, sockets));
+                    return Ok(Milestone::Ready(ready));
+                }
+                Ok(ControlResponse::Imported { uses_gpu }) => {
+                    return Ok(Milestone::Imported { uses_gpu });
                 }
                 Ok(ControlResponse::Log { source, data }) => (self.report)(Phase::Log {
                     source: log_source(source),
@@ -212,7 +323,7 @@ impl BootContext<'_> {
                 Ok(ControlResponse::Schema { schema }) => (self.on_schema)(&schema),
                 Ok(ControlResponse::Fatal(fatal)) => return Err(BootError::Fatal(fatal)),
                 Ok(other) => log_message(&other),
-                Err(ControlReadError::Closed) if received_message => {
+                Err(ControlReadError::Closed) if *received_message => {
                     return Err(BootError::Crashed(String::new()));
                 }
                 Err(ControlReadError::Closed) => {
@@ -297,6 +408,8 @@ pub(crate) fn log_message(message: &ControlResponse) {
         | ControlResponse::ShuttingDown
         | ControlResponse::Schema { .. }
         | ControlResponse::DesiredConcurrency { .. }
+        | ControlResponse::Imported { .. }
+        | ControlResponse::Broken { .. }
         | ControlResponse::Ready(_)
         | ControlResponse::Fatal(_)
         | ControlResponse::HealthcheckResult { .. } => {

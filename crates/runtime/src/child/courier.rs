@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::boot::log_source;
+use super::process::Retirement;
 use super::queued_caller::SlotPermit;
 use super::slot_socket::SlotSocketError;
 use crate::scratch::Scratch;
@@ -187,7 +188,14 @@ impl SlotJob {
             SlotResponse::Retire => {
                 self.refreshes = true;
                 if let Some(permit) = &mut self.permit {
-                    permit.slot().child.retire();
+                    permit.slot().child.retire(Retirement::Requested);
+                }
+                return Ok(None);
+            }
+            SlotResponse::Broken { reason } => {
+                if let Some(permit) = &mut self.permit {
+                    let child = &permit.slot().child;
+                    child.retire(Retirement::GpuError(reason.into_owned()));
                 }
                 return Ok(None);
             }

@@ -10,6 +10,7 @@ use tidegate_queue::redis::RedisUrls;
 
 use super::{ModelArgs, UploadArgs, heading};
 use crate::data_dir::DataDir;
+use crate::worker_count::WorkerCount;
 use crate::{replicate_setup, units};
 
 /// Examples at the end of `director --help`.
@@ -117,8 +118,8 @@ pub(crate) struct DirectorArgs {
     pub(crate) data_dir: Option<DataDir>,
 
     /// Processes that run the model, each with its own copy of it
-    #[arg(long, env = "TIDEGATE_WORKERS", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), help_heading = heading::PROCESS)]
-    pub(crate) workers: u16,
+    #[arg(long, env = "TIDEGATE_WORKERS", value_name = "N", default_value = "1", value_parser = WorkerCount::parse_fixed, help_heading = heading::PROCESS)]
+    pub(crate) workers: WorkerCount,
     /// Run the model as this user and group, by name or number; the director must run as root
     #[arg(long, env = "TIDEGATE_RUN_AS", value_name = "USER[:GROUP]", help_heading = heading::PROCESS)]
     pub(crate) run_as: Option<String>,

@@ -112,6 +112,8 @@ fn model_args(args: &ApiArgs) -> ModelArgs {
 fn model_config(args: &ApiArgs) -> ModelConfig {
     ModelConfig {
         children: 1,
+        autoscaling: None,
+        spare: None,
         slots: None,
         max_slots: None,
         async_handler_slots: None,

@@ -126,6 +126,8 @@ async fn predict_locally(
     let model = read_one(target, args.model_name.as_deref(), &args.model, env)?;
     let config = ModelConfig {
         children: 1,
+        autoscaling: None,
+        spare: None,
         slots: Some(1),
         max_slots: None,
         async_handler_slots: None,

@@ -205,7 +205,7 @@ async fn load_models(
     let display = StartupDisplay {
         mode: args.progress,
         format,
-        children: args.workers.into(),
+        children: args.workers.min(),
         watch: args.watch,
         banner: Arc::clone(&banner),
     };
@@ -377,7 +377,9 @@ fn model_config(
 ) -> Result<ModelConfig, UsageError> {
     let run_as = run_as::model_user(args.run_as.as_deref(), args.worker_processes)?;
     Ok(ModelConfig {
-        children: args.workers.into(),
+        children: args.workers.min(),
+        autoscaling: args.scaling.of(args.workers),
+        spare: args.scaling.spare_kind(!args.no_respawn)?,
         slots: args.concurrency,
         max_slots: None,
         async_handler_slots: Some(ASYNC_HANDLER_SLOTS),

@@ -99,7 +99,9 @@ fn model_config(
 ) -> Result<ModelConfig, UsageError> {
     let run_as = run_as::model_user(args.run_as.as_deref(), args.worker_processes)?;
     Ok(ModelConfig {
-        children: args.workers.into(),
+        children: args.workers.min(),
+        autoscaling: None,
+        spare: None,
         slots: args.concurrency.or(director_env.concurrency),
         max_slots: None,
         async_handler_slots: None,

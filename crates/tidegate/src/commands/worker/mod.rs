@@ -246,6 +246,8 @@ fn model_config(args: &WorkerArgs) -> ModelConfig {
     };
     ModelConfig {
         children: 1,
+        autoscaling: None,
+        spare: None,
         slots: args.concurrency,
         max_slots: Some(MAX_SLOTS),
         async_handler_slots: None,

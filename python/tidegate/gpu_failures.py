@@ -1,0 +1,31 @@
+"""What a failed job means for the GPU of its process; called before the job ends."""
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tidegate._native import Job
+
+_LIBRARIES = ("torch", "cupy", "jax")
+
+
+def explain(job: "Job", error: BaseException, text: str, trace: str) -> "tuple[str, str]":
+    """Return the error text and the traceback of a failed job, and repair what can be repaired.
+
+    After an out-of-memory error the memory is freed. If the process can no longer use its GPU, the server
+    replaces it after this job.
+    """
+    if not any(name in sys.modules for name in _LIBRARIES):
+        return text, trace
+    from tidegate import gpu_context, gpu_memory
+
+    if gpu_memory.is_out_of_memory(error):
+        text, trace = gpu_memory.without_other_processes(text), gpu_memory.without_other_processes(trace)
+        usage = gpu_memory.usage()
+        text += f" ({usage})" if usage else ""
+        gpu_memory.release(error)
+    broken = gpu_context.check()
+    if broken is not None:
+        job.broken(broken)
+        text += f" (the process can no longer use its GPU and is being replaced: {broken})"
+    return text, trace
