@@ -81,7 +81,7 @@ def test_callers_that_are_refused_scale_up_too(scaled, gate):
     server = scaled("--workers", "1..2", *NEVER_DOWN)
     with server.in_background({"gate": str(gate)}):
         server.wait_health("BUSY")
-        # Without --queue, nobody waits; the client repeats its request.
+        # Without --queue, no request waits; the client repeats its own.
         wait_until(lambda: server.post("/predictions", {"input": {}}).status == 200, "a free process")
         assert ready(server) == 2
         gate.open()

@@ -316,7 +316,7 @@ const FAMILIES: &[MetricFamily] = &[
                     let each = spares.iter().filter(|spare| spare.process.state == state);
                     each.count() as f64
                 };
-                let each = ProcessState::ALL.iter().filter(|_| !spares.is_empty());
+                let each = ProcessState::ALL.iter();
                 each.map(|state| {
                     (
                         model.labels(&[("state", state.as_str())]),

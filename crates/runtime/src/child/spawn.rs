@@ -133,11 +133,14 @@ fn command(launch: &LaunchConfig, scratch: &Scratch, tag: &ProcessTag) -> Comman
     command.env(name, value);
     command.envs(interpreter_path::variables(launch, scratch));
     if let Some(user) = &launch.run_as {
+        // Libraries cache what they download below the home folder, or in the folders that inherited
+        // variables such as HF_HOME and TORCH_HOME name: all children have the same ones.
+        let home = scratch.home().or(user.home.as_deref());
         // `uid` also drops the supplementary groups.
         command
             .gid(user.gid)
             .uid(user.uid)
-            .env("HOME", user.home.as_deref().unwrap_or("/".as_ref()));
+            .env("HOME", home.unwrap_or("/".as_ref()));
     }
     if !launch.python_path.is_empty() {
         let inherited = launch

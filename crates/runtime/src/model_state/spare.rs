@@ -47,7 +47,11 @@ impl ModelState {
 
     /// Records that the spare could not be started, or has died.
     pub(crate) fn spare_failed(&self, kind: SpareKind, reason: &str) {
-        self.with_spare(kind, ProcessState::SetupFailed, |stats| stats.ended(reason));
+        self.with_spare(kind, ProcessState::SetupFailed, |stats| {
+            stats.ended(reason);
+            // The next spare replaces no child.
+            stats.scaled_down();
+        });
     }
 
     /// Whether the model is complete, so that a spare does not take resources from the setup of a
