@@ -17,6 +17,13 @@ def explain(job: "Job", error: BaseException, text: str, trace: str) -> "tuple[s
     """
     if not any(name in sys.modules for name in _LIBRARIES):
         return text, trace
+    try:
+        return _explain(job, error, text, trace)
+    except BaseException:  # the exception and the libraries are user code; the job must still end
+        return text, trace
+
+
+def _explain(job: "Job", error: BaseException, text: str, trace: str) -> "tuple[str, str]":
     from tidegate import gpu_context, gpu_memory
 
     if gpu_memory.is_out_of_memory(error):

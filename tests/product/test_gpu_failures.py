@@ -115,6 +115,7 @@ def test_the_process_survives_other_failures(gpu_model):
     for do in ("fail", "fail_once"):
         failed = server.predict({"do": do}).json
         assert failed["error"].endswith("ValueError: a wrong value")
+    assert server.predict({"do": "fail_oddly"}).json["status"] == "failed"
     assert server.predict().json["output"] == pid
 
 

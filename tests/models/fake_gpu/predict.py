@@ -8,6 +8,18 @@ from cog import BasePredictor
 ASSERT = "CUDA error: device-side assert triggered\nCUDA kernel errors might be reported later"
 
 
+class OddType(type):
+    """A class without a readable module."""
+
+    @property
+    def __module__(cls) -> str:
+        raise SystemExit
+
+
+class Odd(Exception, metaclass=OddType):
+    """An exception that cannot be inspected."""
+
+
 class Predictor(BasePredictor):
     def predict(self, do: str = "work") -> int:
         """Return the process id; `do` says what happens before."""
@@ -28,6 +40,8 @@ class Predictor(BasePredictor):
         if do == "fail":
             torch.cuda.init()
             raise ValueError("a wrong value")
+        if do == "fail_oddly":
+            raise Odd("an odd exception")
         if do == "fail_once":
             torch.cuda.fail_once("CUDA error: invalid argument")
             raise ValueError("a wrong value")
