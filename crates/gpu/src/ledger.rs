@@ -1,6 +1,6 @@
 //! The ledger of GPU memory: which child may use which GPUs, and how much of their memory is promised.
 //!
-//! Pure: it is told what the driver reports, and decides. A decision reserves the GPUs of all children of a
+//! Pure: it gets what the driver reports, and decides. A decision reserves the GPUs of all children of a
 //! request at once, so that two models never wait for each other's half.
 //!
 //! The memory that is *available* on a GPU is what the driver says is free, less what children were promised
@@ -237,7 +237,7 @@ impl Entry {
         match (self.state, held) {
             (EntryState::Ending, _) => 0,
             (_, Some(held)) => promised.saturating_sub(held),
-            // What nobody can measure is assumed to be allocated by the setup.
+            // What cannot be measured is assumed to be allocated by the setup.
             (EntryState::Ready, None) => 0,
             (EntryState::Loading, None) => promised,
         }

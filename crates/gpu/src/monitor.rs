@@ -14,7 +14,7 @@ use crate::xid_watch;
 
 /// How often the state is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the start waits for the first state: a driver that nobody uses may need seconds to start.
+/// How long the start waits for the first state: a driver without users may need seconds to start.
 const FIRST_STATE: Duration = Duration::from_secs(20);
 /// How long [`GpuSource::refresh`] waits for the driver.
 const REFRESH_LIMIT: Duration = Duration::from_secs(2);

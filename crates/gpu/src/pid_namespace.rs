@@ -1,7 +1,7 @@
 //! Whether the process ids of the driver are those that this process knows.
 //!
-//! The driver names processes by their ids on the host. In a container they are other processes'
-//! ids, or nobody's, so nothing may be concluded from equal numbers. Some drivers translate the ids; that
+//! The driver names processes by their ids on the host. In a container those are the
+//! ids of other processes or of none, so nothing may be concluded from equal numbers. Some drivers translate the ids; that
 //! cannot be asked, so the user has to say so.
 
 use std::os::unix::fs::MetadataExt;

@@ -77,7 +77,7 @@ pub struct ModelGpuNeeds {
 }
 
 impl GpuPool {
-    /// A pool of these GPUs. `ledger` must be told what `source` reports.
+    /// A pool of these GPUs. `ledger` must observe what `source` reports.
     pub fn new(gpus: &[Gpu], source: Arc<dyn GpuSource>, ledger: GpuLedger) -> Self {
         let inner = PoolInner {
             gpus: gpus.iter().map(|gpu| gpu.id.clone()).collect(),

@@ -14,7 +14,7 @@ use crate::requirements::MeasuredRequirements;
 
 /// How long the memory of a child that has exited is waited for.
 const RETURN_LIMIT: Duration = Duration::from_secs(10);
-/// How many parents of a process are looked at.
+/// How many parents of a process are read.
 const MAX_PARENTS: usize = 16;
 /// The part of the memory of a child that must be free again, in percent: other children change theirs.
 const RETURNED_PERCENT: u64 = 90;

@@ -1,6 +1,7 @@
 //! Facts about each child process, for the status reports to the operator.
 
 use jiff::Timestamp;
+use tidegate_core::gpu::GpuId;
 use tidegate_core::pool_status::{ProcessState, ProcessStatus};
 
 use crate::model_state::ChildState;
@@ -11,6 +12,7 @@ const MAX_REASON: usize = 2000;
 /// Facts about one child and about its predecessors with the same number.
 pub(crate) struct ChildStats {
     pid: Option<u32>,
+    gpus: Vec<GpuId>,
     /// When the present state began.
     since: Timestamp,
     slots: usize,
@@ -23,6 +25,7 @@ impl ChildStats {
     pub(crate) fn new() -> Self {
         Self {
             pid: None,
+            gpus: Vec::new(),
             since: Timestamp::now(),
             slots: 0,
             starts: 0,
@@ -33,6 +36,16 @@ impl ChildStats {
     /// When the present state began.
     pub(crate) fn since(&self) -> Timestamp {
         self.since
+    }
+
+    /// Records the GPUs of the child and of those that replace it.
+    pub(crate) fn assigned(&mut self, gpus: &[GpuId]) {
+        self.gpus = gpus.to_vec();
+    }
+
+    /// Whether the child was given one of these GPUs.
+    pub(crate) fn uses_gpus(&self, gpus: &[GpuId]) -> bool {
+        self.gpus.iter().any(|gpu| gpus.contains(gpu))
     }
 
     /// Records that a process was started.
@@ -78,6 +91,7 @@ impl ChildStats {
             slots: self.slots,
             jobs: self.slots.saturating_sub(free),
             memory: None,
+            gpus: self.gpus.clone(),
             restarts: self.starts.saturating_sub(1),
             last_end: self.last_end.clone(),
         }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use tidegate_core::counters::Counters;
+use tidegate_core::gpu::GpuId;
 use tidegate_core::health::{Health, HealthReport, LoadSpan, SetupReport, SetupStatus};
 use tidegate_core::pool_status::{DeathCause, PoolStatus};
 use tidegate_ipc::control::Ready;
@@ -106,6 +107,16 @@ impl ModelState {
                 inner.setup.logs.push_str(text);
             }
         });
+    }
+
+    /// Records the GPUs of a child.
+    pub(crate) fn gpus_assigned(&self, number: usize, gpus: &[GpuId]) {
+        self.with(|inner| inner.stats[number].assigned(gpus));
+    }
+
+    /// Whether a child was given one of these GPUs.
+    pub(crate) fn uses_gpus(&self, gpus: &[GpuId]) -> bool {
+        self.with(|inner| inner.stats.iter().any(|stats| stats.uses_gpus(gpus)))
     }
 
     /// Records that a process was started and loads the model.

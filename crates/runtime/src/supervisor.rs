@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tidegate_core::chain;
+use tidegate_core::gpu::GpuLease;
 use tidegate_core::planted;
 use tidegate_core::pool_status::DeathCause;
 use tidegate_ipc::control::{ControlResponse, HealthcheckStatus};
@@ -20,6 +21,7 @@ use tokio_util::task::TaskTracker;
 use crate::child::boot::{BootContext, BootError, ReadyChild, log_message};
 use crate::child::queued_caller::QueuedCaller;
 use crate::child::slot_socket::SlotSocket;
+use crate::child_gpus::ChildGpus;
 use crate::launch_config::{LaunchConfig, Respawn};
 use crate::model_state::{ModelState, Recovery};
 use crate::observer::{Observer, Phase};
@@ -52,6 +54,7 @@ pub(crate) struct RuntimeShared {
     pub(crate) pool: Pool<SlotSocket, QueuedCaller>,
     pub(crate) state: ModelState,
     pub(crate) reaper: Arc<Reaper>,
+    pub(crate) gpus: ChildGpus,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) tasks: TaskTracker,
     /// Cancelled when the model stops: no child is started, and running children exit.
@@ -62,12 +65,14 @@ pub(crate) struct RuntimeShared {
 pub(crate) async fn supervise(shared: Arc<RuntimeShared>, child_number: usize) {
     let mut strikes = 0;
     let mut was_ready = false;
+    // Kept until this function returns: the processes that replace each other have the same GPUs.
+    let mut gpus = None;
     while !shared.stop.is_cancelled() {
         let started = Instant::now();
         let booted = tokio::select! {
             biased;
             () = shared.stop.cancelled() => return,
-            booted = boot(&shared, child_number) => booted,
+            booted = boot(&shared, child_number, &mut gpus) => booted,
         };
         let (reason, cause, is_strike) = match booted {
             Err(error) if error.is_transient() => {
@@ -82,6 +87,9 @@ pub(crate) async fn supervise(shared: Arc<RuntimeShared>, child_number: usize) {
             Ok(mut ready_child) => {
                 was_ready = true;
                 let child = Arc::clone(&ready_child.child);
+                if let Some(gpus) = &gpus {
+                    gpus.ready();
+                }
                 open_slots(&shared, child_number, &mut ready_child);
                 shared.observer.phase(
                     child_number,
@@ -207,11 +215,28 @@ fn mark_defunct(shared: &RuntimeShared, child_number: usize, reason: &str) {
     }
 }
 
-async fn boot(shared: &RuntimeShared, child_number: usize) -> Result<ReadyChild, BootError> {
+async fn boot(
+    shared: &RuntimeShared,
+    child_number: usize,
+    gpus: &mut Option<Arc<dyn GpuLease>>,
+) -> Result<ReadyChild, BootError> {
+    match gpus {
+        Some(gpus) => gpus.memory_returned().await,
+        None => *gpus = shared.gpus.acquire(child_number).await?,
+    }
+    let gpus = gpus.as_deref();
+    if let Some(gpus) = gpus {
+        shared.state.gpus_assigned(child_number, gpus.gpus());
+    }
     let report = |phase: Phase<'_>| {
         match phase {
             Phase::Log { text, .. } => shared.state.setup_log(text),
-            Phase::Loading { pid } => shared.state.loading(child_number, pid),
+            Phase::Loading { pid } => {
+                shared.state.loading(child_number, pid);
+                if let Some(gpus) = gpus {
+                    gpus.started(pid);
+                }
+            }
             Phase::Ready { .. }
             | Phase::Failed { .. }
             | Phase::Died { .. }
@@ -239,6 +264,7 @@ async fn boot(shared: &RuntimeShared, child_number: usize) -> Result<ReadyChild,
         scratch,
         tasks,
         reaper,
+        gpus,
         report: &report,
         on_schema: &on_schema,
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use tidegate_core::gpu::GpuId;
 use tidegate_core::health::{Health, HealthReport, SetupStatus};
 use tidegate_core::pool_status::{PoolStatus, ProcessState, ProcessStatus};
 use tidegate_core::record::{Api, JobSummary, Target};
@@ -135,6 +136,9 @@ pub(super) struct Children {
 /// One process of a model.
 #[derive(Debug, Serialize)]
 pub(crate) struct Child {
+    /// The GPUs that it was given, as in `CUDA_VISIBLE_DEVICES`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu: Option<String>,
     jobs: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_end: Option<String>,
@@ -152,7 +156,9 @@ pub(crate) struct Child {
 
 impl Child {
     pub(crate) fn of(model: &str, child: ProcessStatus) -> Self {
+        let gpus: Vec<&str> = child.gpus.iter().map(GpuId::as_str).collect();
         Self {
+            gpu: (!gpus.is_empty()).then(|| gpus.join(",")),
             jobs: child.jobs,
             last_end: child.last_end,
             memory_bytes: child.memory,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tidegate_core::LogSource;
+use tidegate_core::gpu::{GpuLease, GpuRefusal};
 use tidegate_core::planted;
 use tidegate_ipc::control::{ChildInit, ControlRequest, ControlResponse, Fatal, Ready};
 use tidegate_ipc::slot::WireLogSource;
@@ -37,6 +38,8 @@ pub(crate) struct ReadyChild {
 pub(crate) enum BootError {
     #[error(transparent)]
     Spawn(#[from] SpawnError),
+    #[error("the model gets no GPU: {0}")]
+    NoGpu(#[from] GpuRefusal),
     #[error("{}", describe(.0))]
     Fatal(Fatal),
     #[error("worker crashed during setup ({0})")]
@@ -59,7 +62,11 @@ impl BootError {
         match self {
             Self::Spawn(error) => error.is_transient(),
             Self::Slots(error) => is_resource_shortage(error),
-            Self::Fatal(_) | Self::Crashed(_) | Self::Silent { .. } | Self::TimedOut(_) => false,
+            Self::NoGpu(_)
+            | Self::Fatal(_)
+            | Self::Crashed(_)
+            | Self::Silent { .. }
+            | Self::TimedOut(_) => false,
         }
     }
 }
@@ -77,6 +84,8 @@ pub(crate) struct BootContext<'a> {
     pub(crate) scratch: &'a Scratch,
     pub(crate) tasks: &'a TaskTracker,
     pub(crate) reaper: &'a Arc<Reaper>,
+    /// The GPUs of the child, if it is given some.
+    pub(crate) gpus: Option<&'a dyn GpuLease>,
     pub(crate) report: &'a (dyn Fn(Phase<'_>) + Sync),
     /// Called with the schema of the model before the model is loaded.
     pub(crate) on_schema: &'a (dyn Fn(&RawValue) + Sync),
@@ -85,7 +94,7 @@ pub(crate) struct BootContext<'a> {
 impl BootContext<'_> {
     /// Starts a child and waits until it is ready. A child that does not become ready is killed.
     pub(crate) async fn run(&self) -> Result<ReadyChild, BootError> {
-        let spawned = spawn::spawn(self.launch, self.scratch, self.reaper)?;
+        let spawned = spawn::spawn(self.launch, self.scratch, self.reaper, self.gpus)?;
         (self.report)(Phase::Loading { pid: spawned.pid });
         let (requests, rx) = mpsc::unbounded_channel();
         let init = self.init(&spawned.socket);
