@@ -2,6 +2,7 @@
 //!
 //! Thin functions over `control`; `tidegate.child` calls them in the right order.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyConnectionError, PyEOFError, PyValueError};
@@ -84,16 +85,23 @@ pub(crate) fn send_schema(schema: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// Reports that the model's modules are imported, and waits until the server asks for the setup.
+/// Reports that the model's modules are imported, and waits until the server asks for the setup. Returns
+/// environment variables to set before.
 #[pyfunction]
-pub(crate) fn wait_for_setup(py: Python<'_>, uses_gpu: bool) -> PyResult<()> {
+pub(crate) fn wait_for_setup(
+    py: Python<'_>,
+    uses_gpu: bool,
+    has_driver: bool,
+) -> PyResult<BTreeMap<String, String>> {
     let control = channel()?;
     for source in [WireLogSource::Stdout, WireLogSource::Stderr] {
         control.flush_lines(source);
     }
-    control.send(&ControlResponse::Imported { uses_gpu });
-    py.detach(control::wait_for_setup_request);
-    Ok(())
+    control.send(&ControlResponse::Imported {
+        uses_gpu,
+        has_driver,
+    });
+    Ok(py.detach(control::wait_for_setup_request))
 }
 
 fn schema_json(schema: &Bound<'_, PyAny>) -> PyResult<Box<RawValue>> {

@@ -1,6 +1,7 @@
 """A child that waits to take the place of another one: its modules are imported, its setup has not run."""
 
 import ast
+import os
 
 from tidegate import _native, gpu_context
 from tidegate.loader import import_file
@@ -18,7 +19,7 @@ def wait_after_imports(init: "InitMessage") -> None:
     for ref in refs:
         if ref is not None:
             import_file(ref.partition(":")[0])
-    _native.wait_for_setup(gpu_context.is_used())
+    _wait()
 
 
 def wait_after_first_imports(path: str) -> None:
@@ -31,7 +32,22 @@ def wait_after_first_imports(path: str) -> None:
         tree = ast.parse(file.read(), path)
     for name in _first_imports(tree):
         __import__(name)
-    _native.wait_for_setup(gpu_context.is_used())
+    _wait()
+
+
+def _wait() -> None:
+    os.environ.update(_native.wait_for_setup(gpu_context.is_used(), _has_driver()))
+
+
+def _has_driver() -> bool:
+    """Return whether this process has opened NVIDIA's driver, which reads CUDA_VISIBLE_DEVICES only then."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{name}").startswith("/dev/nvidia"):
+                return True
+        except OSError:  # closed meanwhile
+            continue
+    return False
 
 
 def _first_imports(tree: "ast.Module") -> "Iterator[str]":

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::gpu::GpuId;
 use crate::label;
 
 /// The slots and processes of one model at one time.
@@ -75,6 +76,8 @@ pub struct ProcessStatus {
     pub jobs: usize,
     /// Its resident memory in bytes, if the system reports it.
     pub memory: Option<u64>,
+    /// The GPUs that it was given.
+    pub gpus: Vec<GpuId>,
     /// How many times the process was replaced.
     pub restarts: u64,
     /// How the previous process ended.
@@ -148,6 +151,7 @@ mod tests {
             slots: 1,
             jobs: 0,
             memory: None,
+            gpus: Vec::new(),
             restarts: 0,
             last_end: None,
         }

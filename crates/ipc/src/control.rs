@@ -3,6 +3,8 @@
 //! The child moves both file descriptors before any user code runs, so that `print`, `os.write(1, …)`
 //! and C libraries cannot write to the channel.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -18,7 +20,10 @@ pub enum ControlRequest {
     /// Load the model, run its setup, connect the slots.
     Init(ChildInit),
     /// Run the setup of a model that is imported; see [`ChildInit::waits_for_setup`].
-    SetUp,
+    SetUp {
+        /// Environment variables that the child sets before: the GPUs that it gets.
+        env: BTreeMap<String, String>,
+    },
     /// Cancel a job of this slot. Ignored when the job has ended.
     Cancel {
         /// The slot.
@@ -104,6 +109,8 @@ pub enum ControlResponse {
     Imported {
         /// Whether the imports have initialised CUDA, which occupies GPU memory.
         uses_gpu: bool,
+        /// Whether the imports have opened the GPU driver, which reads `CUDA_VISIBLE_DEVICES` only once.
+        has_driver: bool,
     },
     /// Setup succeeded and every slot is connected.
     Ready(Ready),

@@ -1,6 +1,7 @@
 //! Facts about each child process, for the status reports to the operator.
 
 use jiff::Timestamp;
+use tidegate_core::gpu::GpuId;
 use tidegate_core::pool_status::{ProcessState, ProcessStatus};
 
 /// The longest part of a reason that is reported: its end, where a traceback has the exception.
@@ -9,6 +10,7 @@ const MAX_REASON: usize = 2000;
 /// Facts about one child and about its predecessors with the same number.
 pub(crate) struct ChildStats {
     pid: Option<u32>,
+    gpus: Vec<GpuId>,
     /// When the present state began.
     since: Timestamp,
     slots: usize,
@@ -22,6 +24,7 @@ impl ChildStats {
     pub(crate) fn new() -> Self {
         Self {
             pid: None,
+            gpus: Vec::new(),
             since: Timestamp::now(),
             slots: 0,
             replaces: false,
@@ -33,6 +36,21 @@ impl ChildStats {
     /// When the present state began.
     pub(crate) fn since(&self) -> Timestamp {
         self.since
+    }
+
+    /// Records the GPUs of the child and of those that replace it.
+    pub(crate) fn assigned(&mut self, gpus: &[GpuId]) {
+        self.gpus = gpus.to_vec();
+    }
+
+    /// The GPUs of the child, if it was given some.
+    pub(crate) fn gpus(&self) -> Option<Vec<GpuId>> {
+        (!self.gpus.is_empty()).then(|| self.gpus.clone())
+    }
+
+    /// Whether the child was given one of these GPUs.
+    pub(crate) fn uses_gpus(&self, gpus: &[GpuId]) -> bool {
+        self.gpus.iter().any(|gpu| gpus.contains(gpu))
     }
 
     /// Records that a process was started.
@@ -90,6 +108,7 @@ impl ChildStats {
             jobs: self.jobs(idle),
             memory: None,
             restarts: self.restarts,
+            gpus: self.gpus.clone(),
             last_end: self.last_end.clone(),
         }
     }

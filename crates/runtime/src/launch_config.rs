@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::gpu::GpuAssigner;
 use tidegate_core::pool_status::SpareKind;
 use tidegate_ipc::control::{ModelMode, ResourceLimits};
 
@@ -47,6 +49,8 @@ pub struct LaunchConfig {
     pub env: Vec<(OsString, OsString)>,
     /// Variables that are removed from the environment of the children: the server's secrets.
     pub hidden_env: Vec<OsString>,
+    /// Gives GPUs to the children. `None`: they see the GPUs that the server sees.
+    pub gpus: Option<Arc<dyn GpuAssigner>>,
     /// The user that the children run as. `None`: the user of the server.
     pub run_as: Option<RunAs>,
     /// Resource limits of each process of a child.

@@ -7,6 +7,7 @@
 //! stored jobs or of webhooks.
 
 mod child;
+mod child_gpus;
 mod child_stats;
 mod launch_config;
 mod load_limit;

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use tidegate_core::counters::Counters;
+use tidegate_core::gpu::GpuId;
 use tidegate_core::health::{Health, HealthReport, LoadSpan, SetupReport, SetupStatus};
 use tidegate_core::pool_status::{DeathCause, PoolStatus, ProcessState};
 use tidegate_ipc::control::Ready;
@@ -136,6 +137,21 @@ impl ModelState {
                 inner.setup.logs.push_str(text);
             }
         });
+    }
+
+    /// Records the GPUs of a child.
+    pub(crate) fn gpus_assigned(&self, number: usize, gpus: &[GpuId]) {
+        self.with(|inner| inner.stats[number].assigned(gpus));
+    }
+
+    /// The GPUs of the first child that was given some.
+    pub(crate) fn first_gpus(&self) -> Option<Vec<GpuId>> {
+        self.with(|inner| inner.stats.iter().find_map(ChildStats::gpus))
+    }
+
+    /// Whether a child was given one of these GPUs.
+    pub(crate) fn uses_gpus(&self, gpus: &[GpuId]) -> bool {
+        self.with(|inner| inner.stats.iter().any(|stats| stats.uses_gpus(gpus)))
     }
 
     /// Records that a process was started and loads the model.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tidegate_core::gpu::GpuId;
 use tidegate_core::health::{Health, HealthReport, LoadSpan};
 use tidegate_core::pool_status::PoolStatus;
 use tidegate_core::port::{Admission, Admitted, Executor, WaitPolicy};
@@ -15,6 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::child::courier::Courier;
 use crate::child::queued_caller::{QueuedCaller, SlotPermit};
+use crate::child_gpus::ChildGpus;
 use crate::launch_config::LaunchConfig;
 use crate::model_state::ModelState;
 use crate::observer::Observer;
@@ -70,6 +72,7 @@ impl Runtime {
             refused: RefusedCallers::default(),
             scratch,
             reaper: Reaper::global(),
+            gpus: ChildGpus::new(launch.gpus.clone(), children),
             observer,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -123,6 +126,11 @@ impl Runtime {
             Health::Starting | Health::Unknown
         );
         !starting && count.waiting == 0 && count.idle == count.total
+    }
+
+    /// Whether a child was given one of these GPUs.
+    pub(crate) fn uses_gpus(&self, gpus: &[GpuId]) -> bool {
+        self.shared.state.uses_gpus(gpus)
     }
 
     fn admission(&self, permit: SlotPermit) -> Box<dyn Admission> {
@@ -341,5 +349,6 @@ impl Executor for Runtime {
         self.shared.stop.cancel();
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
+        self.shared.gpus.close().await;
     }
 }

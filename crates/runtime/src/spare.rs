@@ -5,12 +5,10 @@
 //! supervisor that needs a child takes the spare instead of starting a process; then the next spare is
 //! started. A spare that cannot be started is reported and tried again later.
 //!
-//! A process keeps what it was started with for its whole life. That holds for the GPUs that it may see,
-//! too: the driver reads `CUDA_VISIBLE_DEVICES` once, and importing a model is enough for that
-//! (`torch.cuda.is_available()`). So an assignment of GPUs belongs to a process and not to the number of
-//! a child, and a spare gets its own in `spawn`, like every process. A ledger of GPU memory counts a
-//! `Loaded` spare like a child from [`start`] on, and an `Imported` one from its setup on; when memory is
-//! short, spares are ended before idle models are unloaded.
+//! GPUs belong to a process and not to the number of a child. A `Loaded` spare has a lease of its own, with
+//! which it becomes a child. An `Imported` spare has none until its setup, which gets the lease of the
+//! child that it replaces; if importing the model has opened the driver (`torch.cuda.is_available()` is
+//! enough), the process can use only the GPUs that it saw then, and is given up for another child.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -181,7 +179,12 @@ async fn start(shared: &RuntimeShared, kind: SpareKind) -> Result<SpareChild, Bo
         Phase::Ready { .. } | Phase::Failed { .. } | Phase::Died { .. } | Phase::Defunct { .. } => {
         }
     };
+    let gpus = match kind {
+        SpareKind::Imported => None,
+        SpareKind::Loaded => shared.gpus.acquire_spare().await?,
+    };
     let context = BootContext {
+        gpus: gpus.as_ref(),
         launch: &shared.launch,
         scratch: &shared.scratch,
         tasks: &shared.tasks,
@@ -191,7 +194,7 @@ async fn start(shared: &RuntimeShared, kind: SpareKind) -> Result<SpareChild, Bo
     };
     match kind {
         SpareKind::Imported => {
-            let child = context.import().await?;
+            let child = context.import(shared.state.first_gpus()).await?;
             if child.uses_gpu {
                 tracing::warn!(
                     "importing the model initialises CUDA, so its spare occupies GPU memory; move this work to `setup`"

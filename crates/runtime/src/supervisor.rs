@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tidegate_core::chain;
+use tidegate_core::gpu::GpuLease;
 use tidegate_core::planted;
 use tidegate_core::pool_status::DeathCause;
 use tidegate_ipc::control::{ControlResponse, HealthcheckStatus};
@@ -21,6 +22,7 @@ use crate::child::boot::{BootContext, BootError, ReadyChild, log_message};
 use crate::child::process::Retirement;
 use crate::child::queued_caller::QueuedCaller;
 use crate::child::slot_socket::SlotSocket;
+use crate::child_gpus::ChildGpus;
 use crate::launch_config::{LaunchConfig, Respawn};
 use crate::model_state::{ModelState, Recovery};
 use crate::observer::{Observer, Phase, PoolEvent};
@@ -57,6 +59,7 @@ pub(crate) struct RuntimeShared {
     pub(crate) refused: RefusedCallers,
     pub(crate) spare: SpareHandle,
     pub(crate) reaper: Arc<Reaper>,
+    pub(crate) gpus: ChildGpus,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) tasks: TaskTracker,
     /// Cancelled when the model stops: no child is started, and running children exit.
@@ -68,6 +71,9 @@ pub(crate) async fn supervise(shared: Arc<RuntimeShared>, child_number: usize) {
     let mut strikes = 0;
     let mut was_ready = false;
     let mut successor: Option<Box<ReadyChild>> = None;
+    // Kept until this function returns: the processes that replace each other have the same GPUs, unless
+    // a spare brings its own.
+    let mut gpus = None;
     // A successor is watched also when the model stops: it must exit with the model.
     while !shared.stop.is_cancelled() || successor.is_some() {
         if !shared.state.is_wanted(child_number) {
@@ -75,11 +81,14 @@ pub(crate) async fn supervise(shared: Arc<RuntimeShared>, child_number: usize) {
         }
         let started = Instant::now();
         let booted = match successor.take() {
-            Some(child) => Ok(*child),
+            Some(child) => {
+                gpus.clone_from(&child.gpus);
+                Ok(*child)
+            }
             None => tokio::select! {
                 biased;
                 () = shared.stop.cancelled() => return,
-                booted = obtain(&shared, child_number) => booted,
+                booted = obtain(&shared, child_number, &mut gpus) => booted,
             },
         };
         let end = match booted {
@@ -173,22 +182,36 @@ enum EndKind {
 }
 
 /// Takes the spare, or starts a child.
-async fn obtain(shared: &RuntimeShared, child_number: usize) -> Result<ReadyChild, BootError> {
-    match shared.spare.take().await {
+async fn obtain(
+    shared: &RuntimeShared,
+    child_number: usize,
+    gpus: &mut Option<Arc<dyn GpuLease>>,
+) -> Result<ReadyChild, BootError> {
+    let spare = match shared.spare.take().await {
         Some(SpareChild::Loaded(child)) => {
             shared.state.loading(child_number, child.child.pid());
-            Ok(*child)
+            gpus.clone_from(&child.gpus);
+            return Ok(*child);
         }
-        Some(SpareChild::Imported(child)) => {
-            let phase = Phase::Loading { pid: child.pid() };
-            with_boot_context(shared, child_number, async |context| {
-                (context.report)(phase);
-                child.set_up(context).await
-            })
-            .await
-        }
-        None => with_boot_context(shared, child_number, async |context| context.run().await).await,
+        Some(SpareChild::Imported(child)) => Some(child),
+        None => None,
+    };
+    match gpus {
+        Some(gpus) => gpus.memory_returned().await,
+        None => *gpus = shared.gpus.acquire(child_number).await?,
     }
+    if let Some(gpus) = gpus {
+        shared.state.gpus_assigned(child_number, gpus.gpus());
+    }
+    let spare = spare.filter(|child| child.can_use(gpus.as_ref()));
+    with_boot_context(shared, child_number, gpus.as_ref(), async |context| {
+        let Some(spare) = spare else {
+            return context.run().await;
+        };
+        (context.report)(Phase::Loading { pid: spare.pid() });
+        spare.set_up(context).await
+    })
+    .await
 }
 
 /// Gives jobs to a ready child until it ends.
@@ -199,6 +222,9 @@ async fn run(
     started: Instant,
 ) -> ChildEnd {
     let child = Arc::clone(&ready_child.child);
+    if let Some(gpus) = &ready_child.gpus {
+        shared.state.gpus_assigned(child_number, gpus.gpus());
+    }
     open_slots(shared, child_number, &mut ready_child);
     shared.observer.phase(
         child_number,
@@ -353,6 +379,7 @@ fn mark_defunct(shared: &RuntimeShared, child_number: usize, reason: &str) {
 async fn with_boot_context<R>(
     shared: &RuntimeShared,
     child_number: usize,
+    gpus: Option<&Arc<dyn GpuLease>>,
     boot: impl AsyncFnOnce(&BootContext<'_>) -> R,
 ) -> R {
     let report = |phase: Phase<'_>| {
@@ -386,6 +413,7 @@ async fn with_boot_context<R>(
         scratch,
         tasks,
         reaper,
+        gpus,
         report: &report,
         on_schema: &on_schema,
     };

@@ -3,6 +3,7 @@
 mod api;
 mod dead_letters;
 mod director;
+mod gpu;
 mod inspect;
 mod join;
 mod migrate;
@@ -28,6 +29,7 @@ pub(crate) use dead_letters::{
     ChosenDeadLetters, DeadLettersArgs, DeadLettersCommand, ListDeadLettersArgs,
 };
 pub(crate) use director::{DirectorArgs, HookArgs, JobKindArg, OnHookFailureArg, OnIsolatedArg};
+pub(crate) use gpu::{GpuArgs, GpusPerWorker};
 pub(crate) use inspect::{CancelArgs, ConnectArgs, LogsArgs, PsArgs, ReplayArgs, TrustArgs};
 pub(crate) use join::JoinArgs;
 pub(crate) use migrate::MigrateArgs;
@@ -62,6 +64,7 @@ mod heading {
     pub(super) const WEBHOOKS: &str = "Webhooks";
     pub(super) const FILES: &str = "Files";
     pub(super) const PROCESS: &str = "Process";
+    pub(super) const GPUS: &str = "GPUs";
     pub(super) const HOOKS: &str = "Hooks";
     pub(super) const FLEET: &str = "Fleet";
     pub(super) const JOIN: &str = "Router";

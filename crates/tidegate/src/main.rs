@@ -23,6 +23,7 @@ mod file_setup;
 mod files_store;
 #[cfg(test)]
 mod fuzz;
+mod gpu_setup;
 mod http_server;
 mod inputs;
 mod job_lookup;

@@ -27,10 +27,12 @@ use tidegate_service::{
 use crate::cli::{ModeArg, ModelArgs};
 use crate::compat::CogEnv;
 use crate::environments::{self, EnvironmentStore, InstallProgress};
+use crate::gpu_setup::GpuSetup;
 use crate::model_source::ModelSource;
 use crate::python::Python;
 use crate::secrets;
 use crate::usage_error::UsageError;
+use crate::worker_count::WorkerCount;
 
 /// Deaths in a row without a finished job after which a model is defunct.
 const GIVE_UP_AFTER: u32 = 5;
@@ -48,7 +50,9 @@ pub(crate) const NO_TARGET: Target = Target {
 
 /// What differs between the commands that run a model.
 pub(crate) struct ModelConfig {
-    pub(crate) children: usize,
+    pub(crate) workers: WorkerCount,
+    /// The GPUs for the model. `None`: it sees what the command sees.
+    pub(crate) gpus: Option<GpuSetup>,
     pub(crate) autoscaling: Option<Autoscaling>,
     pub(crate) spare: Option<SpareKind>,
     pub(crate) slots: Option<u32>,
@@ -138,6 +142,11 @@ impl ModelStarter {
     pub(crate) fn with_env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.launch.env.push((name.into(), value.into()));
         self
+    }
+
+    /// The number of the model's children.
+    pub(crate) fn children(&self) -> usize {
+        self.launch.children
     }
 
     /// The folder for temporary files.
@@ -281,17 +290,27 @@ impl ModelFactory {
         })
     }
 
-    /// Starts a model.
-    pub(crate) fn start(&self, model: &ModelSource, observer: Arc<dyn Observer>) -> Runtime {
-        self.starter(model).start(observer)
-    }
-
-    /// What starts a model later, or again.
-    pub(crate) fn starter(&self, model: &ModelSource) -> ModelStarter {
+    /// What starts a version of a model now, later, or again.
+    pub(crate) fn starter(&self, model: &ModelSource, name: &str, version: &str) -> ModelStarter {
+        let mut launch = self.launch(model);
+        if let Some(gpus) = &self.config.gpus {
+            gpus.warn_about(model);
+            launch.gpus = gpus.assigner(model, name, version);
+        }
         ModelStarter {
-            launch: self.launch(model),
+            launch,
             scratch: self.scratch.clone(),
         }
+    }
+
+    /// Whether the children of a version probably fit into the free memory of the GPUs.
+    pub(crate) fn fits_on_gpus(&self, model: &ModelSource, name: &str, version: &str) -> bool {
+        let Some(gpus) = &self.config.gpus else {
+            return true;
+        };
+        let children = self.config.workers.children(gpus.places(model));
+        let assigner = gpus.assigner(model, name, version);
+        assigner.is_none_or(|assigner| assigner.fits(children))
     }
 
     /// The environment variables of a model's children.
@@ -306,10 +325,13 @@ impl ModelFactory {
                 slots.to_string().into(),
             ));
         }
+        let hidden = self.config.gpus.as_ref();
+        let hidden = hidden.and_then(|gpus| gpus.hiding_variable(model));
+        env.extend(hidden.map(|(name, value)| (name.into(), value.into())));
         env
     }
 
-    /// How the children of a model are launched.
+    /// How the children of a model are launched, without GPUs of their own.
     pub(crate) fn launch(&self, model: &ModelSource) -> LaunchConfig {
         let Self {
             args,
@@ -320,6 +342,7 @@ impl ModelFactory {
         } = self;
         let selected = environments::select(model, &config.environments, python, scratch.path());
         let env = self.env_of(model);
+        let places = config.gpus.as_ref().and_then(|gpus| gpus.places(model));
         LaunchConfig {
             python: selected.python.program,
             python_path: selected.python.path,
@@ -333,7 +356,7 @@ impl ModelFactory {
             },
             slots: config.slots.or(env.max_concurrency).or(model.concurrency),
             max_slots: config.max_slots,
-            children: config.children,
+            children: config.workers.children(places),
             autoscaling: config.autoscaling,
             spare: config.spare,
             queue_limit: config.queue_limit,
@@ -356,6 +379,7 @@ impl ModelFactory {
                 .chain(config.hidden_env)
                 .map(Into::into)
                 .collect(),
+            gpus: None,
             run_as: config.run_as.clone(),
             limits: config.limits,
         }

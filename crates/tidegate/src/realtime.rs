@@ -174,10 +174,10 @@ mod tests {
                 (
                     args.listen.host.as_str(),
                     args.listen.port,
-                    args.workers.min(),
+                    args.workers.children(None),
                     args.listen.allow_anonymous
                 ),
-                ("0.0.0.0", 8001, 3, true)
+                ("0.0.0.0", 8001, WorkerCount::fixed(3), true)
             );
         }
     }
@@ -199,10 +199,10 @@ mod tests {
             (
                 args.listen.host.as_str(),
                 args.listen.port,
-                args.workers.min(),
+                args.workers.children(None),
                 args.listen.allow_anonymous
             ),
-            ("192.0.2.1", 9, 1, false)
+            ("192.0.2.1", 9, WorkerCount::fixed(1), false)
         );
         assert_eq!(served(&["tidegate", "serve", "folder"]).listen.port, 5000);
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -224,10 +224,10 @@ mod tests {
             (
                 args.listen.host.as_str(),
                 args.listen.port,
-                args.workers.min(),
+                args.workers.children(None),
                 args.listen.allow_anonymous
             ),
-            ("192.0.2.1", 9, 2, false)
+            ("192.0.2.1", 9, WorkerCount::fixed(2), false)
         );
         let worker = served(&["tidegate", "worker", "handler.py", "--drain-timeout", "3s"]);
         assert_eq!(worker.drain_timeout.as_secs(), 3);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use tidegate_core::gpu::GpuId;
 use tidegate_core::health::{Health, HealthReport, SetupStatus};
 use tidegate_core::pool_status::{PoolStatus, ProcessState, ProcessStatus, SpareKind};
 use tidegate_core::record::{Api, JobSummary, Target};
@@ -139,6 +140,9 @@ pub(super) struct Children {
 /// One process of a model.
 #[derive(Debug, Serialize)]
 pub(crate) struct Child {
+    /// The GPUs that it was given, as in `CUDA_VISIBLE_DEVICES`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu: Option<String>,
     jobs: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_end: Option<String>,
@@ -172,7 +176,9 @@ impl Child {
     }
 
     fn of(model: &str, child: ProcessStatus) -> Self {
+        let gpus: Vec<&str> = child.gpus.iter().map(GpuId::as_str).collect();
         Self {
+            gpu: (!gpus.is_empty()).then(|| gpus.join(",")),
             spare: None,
             jobs: child.jobs,
             last_end: child.last_end,

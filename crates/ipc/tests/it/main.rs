@@ -57,7 +57,9 @@ fn control_requests() {
     };
     let all = [
         R::Init(init),
-        R::SetUp,
+        R::SetUp {
+            env: BTreeMap::from([("CUDA_VISIBLE_DEVICES".into(), "1".into())]),
+        },
         R::Cancel { slot: 2, nth: 3 },
         R::Healthcheck { id: 7 },
         R::Shutdown,
@@ -88,7 +90,10 @@ fn control_responses() {
         R::Schema {
             schema: raw(r#"{"openapi":"3.0.2"}"#),
         },
-        R::Imported { uses_gpu: false },
+        R::Imported {
+            uses_gpu: false,
+            has_driver: true,
+        },
         R::Ready(ready),
         R::Log {
             source: WireLogSource::Stderr,

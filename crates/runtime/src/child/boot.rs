@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tidegate_core::LogSource;
+use tidegate_core::gpu::{GpuId, GpuLease, GpuRefusal, visible_devices};
 use tidegate_core::planted;
 use tidegate_ipc::control::{ChildInit, ControlRequest, ControlResponse, Fatal, Ready};
 use tidegate_ipc::slot::WireLogSource;
@@ -30,6 +31,8 @@ pub(crate) struct ReadyChild {
     pub(crate) control: ControlReader,
     pub(crate) sockets: Vec<SlotSocket>,
     pub(crate) ready: Ready,
+    /// The GPUs of the process, given back when it is gone.
+    pub(crate) gpus: Option<Arc<dyn GpuLease>>,
     guard: KillOnDrop,
 }
 
@@ -46,6 +49,10 @@ pub(crate) struct ImportedChild {
     booting: BootingChild,
     /// Whether the imports have initialised CUDA.
     pub(crate) uses_gpu: bool,
+    /// Whether the imports have opened the GPU driver.
+    has_driver: bool,
+    /// The GPUs that the process sees; `None`: those that the server sees.
+    visible: Option<Vec<GpuId>>,
 }
 
 impl ImportedChild {
@@ -59,9 +66,23 @@ impl ImportedChild {
         (&mut self.booting.control, &mut self.booting.process)
     }
 
+    /// Whether the setup can use these GPUs: the process sees them, or has not asked the driver yet.
+    pub(crate) fn can_use(&self, gpus: Option<&Arc<dyn GpuLease>>) -> bool {
+        !self.has_driver || self.visible.as_deref() == gpus.map(|lease| lease.gpus())
+    }
+
     /// Runs the setup. A child that does not become ready is killed.
-    pub(crate) async fn set_up(self, context: &BootContext<'_>) -> Result<ReadyChild, BootError> {
-        self.booting.child.set_up();
+    pub(crate) async fn set_up(
+        mut self,
+        context: &BootContext<'_>,
+    ) -> Result<ReadyChild, BootError> {
+        self.booting.use_gpus(context.gpus);
+        let env = context.gpus.map(|lease| {
+            visible_devices(lease.gpus()).map(|(name, value)| (name.to_owned(), value))
+        });
+        self.booting
+            .child
+            .set_up(env.into_iter().flatten().collect());
         context.until_ready(self.booting).await
     }
 }
@@ -76,12 +97,23 @@ struct BootingChild {
     sockets: Vec<SlotSocket>,
     socket_path: PathBuf,
     received_message: bool,
+    gpus: Option<Arc<dyn GpuLease>>,
     guard: KillOnDrop,
+}
+
+impl BootingChild {
+    /// Records the GPUs that the setup of the child will use.
+    fn use_gpus(&mut self, gpus: Option<&Arc<dyn GpuLease>>) {
+        self.gpus = gpus.cloned();
+        if let Some(gpus) = &self.gpus {
+            gpus.started(self.child.pid());
+        }
+    }
 }
 
 /// What a booting child has reached.
 enum Milestone {
-    Imported { uses_gpu: bool },
+    Imported { uses_gpu: bool, has_driver: bool },
     Ready(Ready),
 }
 
@@ -98,6 +130,8 @@ enum SetupTiming {
 pub(crate) enum BootError {
     #[error(transparent)]
     Spawn(#[from] SpawnError),
+    #[error("the model gets no GPU: {0}")]
+    NoGpu(#[from] GpuRefusal),
     #[error("{}", describe(.0))]
     Fatal(Fatal),
     #[error("worker crashed during setup ({0})")]
@@ -124,7 +158,8 @@ impl BootError {
         match self {
             Self::Spawn(error) => error.is_transient(),
             Self::Slots(error) => is_resource_shortage(error),
-            Self::Fatal(_)
+            Self::NoGpu(_)
+            | Self::Fatal(_)
             | Self::Crashed(_)
             | Self::Silent { .. }
             | Self::TimedOut(_)
@@ -146,6 +181,8 @@ pub(crate) struct BootContext<'a> {
     pub(crate) scratch: &'a Scratch,
     pub(crate) tasks: &'a TaskTracker,
     pub(crate) reaper: &'a Arc<Reaper>,
+    /// The GPUs of the child, if it is given some.
+    pub(crate) gpus: Option<&'a Arc<dyn GpuLease>>,
     pub(crate) report: &'a (dyn Fn(Phase<'_>) + Sync),
     /// Called with the schema of the model before the model is loaded.
     pub(crate) on_schema: &'a (dyn Fn(&RawValue) + Sync),
@@ -154,15 +191,31 @@ pub(crate) struct BootContext<'a> {
 impl BootContext<'_> {
     /// Starts a child and waits until it is ready. A child that does not become ready is killed.
     pub(crate) async fn run(&self) -> Result<ReadyChild, BootError> {
-        let booting = self.start(SetupTiming::AtOnce)?;
+        let visible = self.gpus.map(|lease| lease.gpus());
+        let mut booting = self.start(SetupTiming::AtOnce, visible)?;
+        booting.use_gpus(self.gpus);
         self.until_ready(booting).await
     }
 
-    /// Starts a child and waits until it has imported the model's modules.
-    pub(crate) async fn import(&self) -> Result<ImportedChild, BootError> {
-        let booting = self.start(SetupTiming::OnRequest)?;
+    /// Starts a child that sees these GPUs, and waits until it has imported the model's modules.
+    pub(crate) async fn import(
+        &self,
+        visible: Option<Vec<GpuId>>,
+    ) -> Result<ImportedChild, BootError> {
+        let booting = self.start(SetupTiming::OnRequest, visible.as_deref())?;
         match self.until_milestone(booting).await? {
-            (booting, Milestone::Imported { uses_gpu }) => Ok(ImportedChild { booting, uses_gpu }),
+            (
+                booting,
+                Milestone::Imported {
+                    uses_gpu,
+                    has_driver,
+                },
+            ) => Ok(ImportedChild {
+                booting,
+                uses_gpu,
+                has_driver,
+                visible,
+            }),
             (_, Milestone::Ready(_)) => Err(BootError::OutOfStep),
         }
     }
@@ -172,7 +225,11 @@ impl BootContext<'_> {
         let Milestone::Ready(ready) = milestone else {
             return Err(BootError::OutOfStep);
         };
+        if let Some(gpus) = &booting.gpus {
+            gpus.ready();
+        }
         Ok(ReadyChild {
+            gpus: booting.gpus,
             child: booting.child,
             process: booting.process,
             control: booting.control,
@@ -182,8 +239,12 @@ impl BootContext<'_> {
         })
     }
 
-    fn start(&self, setup: SetupTiming) -> Result<BootingChild, BootError> {
-        let spawned = spawn::spawn(self.launch, self.scratch, self.reaper)?;
+    fn start(
+        &self,
+        setup: SetupTiming,
+        visible: Option<&[GpuId]>,
+    ) -> Result<BootingChild, BootError> {
+        let spawned = spawn::spawn(self.launch, self.scratch, self.reaper, visible)?;
         (self.report)(Phase::Loading { pid: spawned.pid });
         let (requests, rx) = mpsc::unbounded_channel();
         let init = self.init(&spawned.socket, setup);
@@ -207,6 +268,7 @@ impl BootContext<'_> {
             sockets: Vec::new(),
             socket_path: spawned.socket,
             received_message: false,
+            gpus: None,
             guard,
         })
     }
@@ -310,8 +372,14 @@ impl BootContext<'_> {
                     }
                     return Ok(Milestone::Ready(ready));
                 }
-                Ok(ControlResponse::Imported { uses_gpu }) => {
-                    return Ok(Milestone::Imported { uses_gpu });
+                Ok(ControlResponse::Imported {
+                    uses_gpu,
+                    has_driver,
+                }) => {
+                    return Ok(Milestone::Imported {
+                        uses_gpu,
+                        has_driver,
+                    });
                 }
                 Ok(ControlResponse::Log { source, data }) => (self.report)(Phase::Log {
                     source: log_source(source),

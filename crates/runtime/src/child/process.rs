@@ -1,6 +1,6 @@
 //! [`ChildProcess`]: the handle of a running child, for the supervisor and for jobs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -105,8 +105,8 @@ impl ChildProcess {
     }
 
     /// Asks a child that has imported the model to run its setup.
-    pub(crate) fn set_up(&self) {
-        self.send(ControlRequest::SetUp);
+    pub(crate) fn set_up(&self, env: BTreeMap<String, String>) {
+        self.send(ControlRequest::SetUp { env });
     }
 
     /// Asks the child to finish its jobs and exit.

@@ -10,7 +10,7 @@ use tidegate_core::rate_counter::Rate;
 use tidegate_net::Url;
 
 use super::{
-    EndpointArgs, FileStoreArgs, JoinArgs, ListenArgs, ModelArgs, OnLostArg, RedisArgs,
+    EndpointArgs, FileStoreArgs, GpuArgs, JoinArgs, ListenArgs, ModelArgs, OnLostArg, RedisArgs,
     ScalingArgs, UpkeepArgs, UploadArgs, WebhookArgs, heading,
 };
 use crate::data_dir::DataDir;
@@ -165,9 +165,12 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "TIDEGATE_MAX_FILE", value_name = "SIZE", default_value = "5GiB", value_parser = units::size, help_heading = heading::FILES)]
     pub(crate) max_file: usize,
 
-    /// Processes that run the model, each with its own copy of it; `1..4` starts more while requests
-    /// wait, and stops them again
-    #[arg(long, alias = "rp_api_concurrency", env = "TIDEGATE_WORKERS", value_name = "N|MIN..MAX", default_value = "1", value_parser = WorkerCount::from_str, help_heading = heading::PROCESS)]
+    #[command(flatten)]
+    pub(crate) gpu: GpuArgs,
+
+    /// Processes that run the model, each with its own copy of it; `auto` starts one per GPU, `1..4`
+    /// starts more while requests wait and stops them again
+    #[arg(long, alias = "rp_api_concurrency", env = "TIDEGATE_WORKERS", value_name = "N|MIN..MAX|auto", default_value = "1", value_parser = WorkerCount::from_str, help_heading = heading::PROCESS)]
     pub(crate) workers: WorkerCount,
     #[command(flatten)]
     pub(crate) scaling: ScalingArgs,
