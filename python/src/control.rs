@@ -6,6 +6,7 @@
 //! - The *writer* empties a bounded buffer, so that a `print` never waits for the server. Log lines
 //!   that do not fit are dropped, counted and reported; all other messages are always accepted.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -33,6 +34,10 @@ static IS_FORK: AtomicBool = AtomicBool::new(false);
 /// may crash next, and then its last output matters more than speed.
 static SETUP_DONE: AtomicBool = AtomicBool::new(false);
 const SETUP_FLUSH_LIMIT: Duration = Duration::from_millis(200);
+
+/// The environment variables of the server's request to set up a model that is imported.
+static SETUP_REQUEST: (Mutex<Option<BTreeMap<String, String>>>, Condvar) =
+    (Mutex::new(None), Condvar::new());
 
 /// The control channel of this process.
 pub(crate) struct Control {
@@ -86,6 +91,21 @@ pub(crate) fn is_fork() -> bool {
 /// Ends the setup phase: from now on a `print` outside of a job never waits.
 pub(crate) fn mark_setup_done() {
     SETUP_DONE.store(true, Ordering::Relaxed);
+}
+
+/// Waits until the server asks for the setup. Returns environment variables to set before.
+pub(crate) fn wait_for_setup_request() -> BTreeMap<String, String> {
+    let (request, changed) = &SETUP_REQUEST;
+    let mut request = changed
+        .wait_while(lock(request), |request| request.is_none())
+        .unwrap_or_else(PoisonError::into_inner);
+    request.take().unwrap_or_default()
+}
+
+fn request_setup(env: BTreeMap<String, String>) {
+    let (request, changed) = &SETUP_REQUEST;
+    *lock(request) = Some(env);
+    changed.notify_all();
 }
 
 /// Disconnects a forked copy of the child from the server.
@@ -239,6 +259,7 @@ fn run_dispatcher(control: &Control, requests: &mpsc::Receiver<ControlRequest>) 
         match next {
             Ok(ControlRequest::Cancel { slot, nth }) => slot::cancel(slot, nth),
             Ok(ControlRequest::Healthcheck { id }) => health::check(control, id),
+            Ok(ControlRequest::SetUp { env }) => request_setup(env),
             Ok(ControlRequest::Shutdown) => shut_down(control),
             // The server sends `Init` only once.
             Ok(ControlRequest::Init(_)) => {}

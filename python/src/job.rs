@@ -24,6 +24,7 @@ use tidegate_ipc::slot::{
 use crate::config::config;
 use crate::control::{channel, lock};
 use crate::encode::{Encoded, append, encode, quote, to_json};
+use crate::gpu_check::{self, EndsOn};
 use crate::line_buffer::LineBuffer;
 use crate::slot::{AfterSend, SlotState};
 use crate::spare_buffers::LARGE;
@@ -365,8 +366,18 @@ impl ChildJob {
         if self.ended.swap(true, Ordering::Relaxed) {
             return;
         }
+        let ends_on = if lock(&self.task).is_some() {
+            EndsOn::EventLoop
+        } else {
+            EndsOn::JobThread
+        };
+        let broken = gpu_check::before_end(py, ends_on);
         let mut last = Vec::with_capacity(256);
         self.take_unfinished_lines(&mut last);
+        if let Some(reason) = broken {
+            let reason = reason.into();
+            self.append_response(&mut last, &SlotResponse::Broken { reason });
+        }
         last.append(&mut frames);
         let position = self.append_frame_around(&mut last, value, head, tail);
         let task = lock(&self.task).take();
@@ -663,6 +674,14 @@ impl ChildJob {
     fn retire(&self, py: Python<'_>) {
         let mut frames = Vec::new();
         self.append_response(&mut frames, &SlotResponse::Retire);
+        self.send(py, &frames, AfterSend::KeepOpen);
+    }
+
+    /// Tells the server that this process can no longer use its GPU. Only before the job's end.
+    fn broken(&self, py: Python<'_>, reason: &str) {
+        let reason = reason[..reason.floor_char_boundary(MAX_ERROR_BYTES)].into();
+        let mut frames = Vec::new();
+        self.append_response(&mut frames, &SlotResponse::Broken { reason });
         self.send(py, &frames, AfterSend::KeepOpen);
     }
 

@@ -4,7 +4,7 @@
 //! Python package `tidegate` in this folder, which loads the model, decides how it is called and what
 //! its values mean. This crate holds only what must be fast or must not be blocked by user code:
 //!
-//! - [`control`], [`health`], [`lifecycle`], [`descendants`]: the child process as a whole;
+//! - [`control`], [`health`], [`lifecycle`], [`descendants`], [`gpu_check`]: the child process as a whole;
 //! - [`slot`], [`job`], [`batch_call`], [`cancel_signal`]: jobs, one after the other or in batches, and how a
 //!   cancel reaches them;
 //! - [`decode`], [`encode`]: JSON to Python values and back;
@@ -18,6 +18,7 @@ mod decode;
 mod descendants;
 mod encode;
 mod frame_buffer;
+mod gpu_check;
 mod health;
 mod job;
 mod lifecycle;
@@ -41,13 +42,15 @@ mod _native {
     #[pymodule_export]
     use crate::encode::{FileRef, use_runpod_numbers};
     #[pymodule_export]
+    use crate::gpu_check::set_gpu_check;
+    #[pymodule_export]
     use crate::health::{finish_healthcheck, set_healthcheck};
     #[pymodule_export]
     use crate::job::ChildJob;
     #[pymodule_export]
     use crate::lifecycle::{
         InitMessage, after_fork, exit_after, exit_now, log, receive_init, send_concurrency,
-        send_fatal, send_ready, send_schema, start_threads, write_server_log,
+        send_fatal, send_ready, send_schema, start_threads, wait_for_setup, write_server_log,
     };
     #[pymodule_export]
     use crate::slot::{Slot, connect_slots, set_single_job};

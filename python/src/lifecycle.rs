@@ -2,6 +2,7 @@
 //!
 //! Thin functions over `control`; `tidegate.child` calls them in the right order.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyConnectionError, PyEOFError, PyValueError};
@@ -36,6 +37,8 @@ pub(crate) struct InitMessage {
     batch_size: Option<u32>,
     /// How long an item may wait for others, in microseconds, if the operator says so.
     batch_wait_micros: Option<u64>,
+    /// Whether the setup waits for a request of the server.
+    waits_for_setup: bool,
 }
 
 /// Opens the control channel on descriptors 0 and 1 and waits for the first message.
@@ -68,6 +71,7 @@ pub(crate) fn receive_init(py: Python<'_>) -> PyResult<InitMessage> {
         max_output_file: init.limits.output_file,
         batch_size: init.batch.max_size,
         batch_wait_micros: init.batch.max_wait_micros,
+        waits_for_setup: init.waits_for_setup,
     })
 }
 
@@ -85,6 +89,25 @@ pub(crate) fn send_schema(schema: &Bound<'_, PyAny>) -> PyResult<()> {
         schema: schema_json(schema)?,
     });
     Ok(())
+}
+
+/// Reports that the model's modules are imported, and waits until the server asks for the setup. Returns
+/// environment variables to set before.
+#[pyfunction]
+pub(crate) fn wait_for_setup(
+    py: Python<'_>,
+    uses_gpu: bool,
+    has_driver: bool,
+) -> PyResult<BTreeMap<String, String>> {
+    let control = channel()?;
+    for source in [WireLogSource::Stdout, WireLogSource::Stderr] {
+        control.flush_lines(source);
+    }
+    control.send(&ControlResponse::Imported {
+        uses_gpu,
+        has_driver,
+    });
+    Ok(py.detach(control::wait_for_setup_request))
 }
 
 fn schema_json(schema: &Bound<'_, PyAny>) -> PyResult<Box<RawValue>> {

@@ -9,7 +9,7 @@ import os
 import sys
 from _contextvars import copy_context
 
-from tidegate import _native, sdk
+from tidegate import _native, gpu_context, sdk
 from tidegate.current import CURRENT
 from tidegate.error_text import describe as describe_error
 from tidegate.error_text import load_reason, traceback_text
@@ -51,6 +51,10 @@ def main() -> None:
         stage = "load"
         if is_script(init.predictor_ref):
             _run_script(init, schema)
+        if init.waits_for_setup:
+            from tidegate import spare
+
+            spare.wait_after_imports(init)
         entry_points = _load(init)
         primary = entry_points[0]
         n_slots = _number_of_slots(init, schema, primary)
@@ -95,6 +99,10 @@ def _run_script(init: "InitMessage", schema: "ModelInterface") -> "NoReturn":
             _exit_with_error(stage, error, init)
 
     entry.install(serve)
+    if init.waits_for_setup:
+        from tidegate import spare
+
+        spare.wait_after_first_imports(path)
     script.run(path)
     if not served:
         raise LoadError(
@@ -114,6 +122,7 @@ def _prepare(init: "InitMessage") -> None:
         on_cancel_signal=_native.on_cancel_signal,
         simplify=simplify,
     )
+    _native.set_gpu_check(gpu_context.is_used, gpu_context.check)
     set_max_file_bytes(init.max_output_file)
     _replace_streams()
     _signal.signal(_signal.SIGURG, _native.on_cancel_signal)

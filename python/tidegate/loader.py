@@ -36,7 +36,7 @@ class EntryPoint:
 def load(ref: str, *, role: str = "predict", shared_with: "EntryPoint | None" = None) -> EntryPoint:
     """Load `file.py:Name`. `role` is `predict` or `train`; `shared_with` may provide the predictor object."""
     path, _, name = ref.partition(":")
-    module = _import_file(path)
+    module = import_file(path)
     found = _get_name(module, name) if name else _default_name(module, role)
     if not isinstance(found, type):
         if not callable(found):
@@ -59,7 +59,8 @@ def load(ref: str, *, role: str = "predict", shared_with: "EntryPoint | None" = 
     return entry_point
 
 
-def _import_file(path: str) -> "ModuleType":
+def import_file(path: str) -> "ModuleType":
+    """Import a file of the model, once."""
     name = os.path.basename(path)
     name = name[:-3] if name.endswith(".py") else name
     full = os.path.abspath(path)

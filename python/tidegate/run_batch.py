@@ -8,6 +8,7 @@ from tidegate import _native
 from tidegate.batch_plan import Entry
 from tidegate.error_text import describe
 from tidegate.errors import BatchResultError, CancelationException
+from tidegate.gpu_failures import after_failed_batch
 from tidegate.inputs import close_files
 from tidegate.out_of_memory import is_out_of_memory
 from tidegate.run_sync import ENCODING_FAILED, INVALID_INPUT, fail
@@ -130,12 +131,14 @@ def failed(entries: "list[Entry]", plan: "BatchPlan", error: BaseException) -> R
         "tidegate.batch",
         f"a batch of {len(entries)} items failed, running each item alone: {describe(error)}",
     )
+    out_of_memory = is_out_of_memory(error)
+    after_failed_batch(error)
     for entry in entries:
         # User code may have read the files and changed the values.
         if plan.plan.opens_files:
             close_files(entry.item)
         entry.item = plan.rules.item(plan.plan, entry.job)
-    return Rerun(entries, out_of_memory=is_out_of_memory(error))
+    return Rerun(entries, out_of_memory=out_of_memory)
 
 
 def deliver(entries: "list[Entry]", plan: "BatchPlan", results: "Any", slot: "Slot") -> None:

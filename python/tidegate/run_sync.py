@@ -7,6 +7,7 @@ message is sent.
 from tidegate import _native
 from tidegate.error_text import describe, message, traceback_text
 from tidegate.errors import CancelationException, HandlerError, InputError, OutputError, TidegateError
+from tidegate.gpu_failures import explain
 from tidegate.inputs import close_files
 
 TYPE_CHECKING = False
@@ -106,9 +107,10 @@ def fail(job: "Job", prefix: str, error: BaseException) -> None:
         return
     reason = message(error) if prefix is INVALID_INPUT else describe(error)
     text = _without_prefix(prefix + reason)
+    text, trace = explain(job, error, text, traceback_text(error))
     # The server's log first: once the job has ended, the server may close the child.
     _native.log("warn", f"job {job.id}", text)
-    job.failed(text, traceback_text(error))
+    job.failed(text, trace)
 
 
 def drop_cog_prefix() -> None:

@@ -43,6 +43,32 @@ def test_the_model_has_no_root_privileges(start_server_as_user, uid):
     assert identity["NoNewPrivs"] == "1", "a setuid program would make it root again"
 
 
+def test_downloads_of_one_process_are_found_by_the_next(start_server_as_user, tmp_path):
+    """The user has no home folder, so the processes get one that they share."""
+    model = tmp_path / "downloads"
+    model.mkdir()
+    (model / "cog.yaml").write_text("predict: predict.py:Predictor\n")
+    (model / "predict.py").write_text(
+        "import os\n"
+        "from pathlib import Path\n"
+        "class Predictor:\n"
+        "    def setup(self) -> None:\n"
+        "        weights = Path.home() / '.cache' / 'weights'\n"
+        "        self.found = weights.exists()\n"
+        "        weights.parent.mkdir(parents=True, exist_ok=True)\n"
+        "        weights.write_text('downloaded')\n"
+        "    def predict(self, end: bool = False) -> bool:\n"
+        "        if end:\n"
+        "            os._exit(1)\n"
+        "        return self.found\n"
+    )
+    server = start_server_as_user(model)
+    assert server.predict().json["output"] is False
+    server.predict({"end": True})
+    server.wait_health("READY")
+    assert server.predict().json["output"] is True
+
+
 @pytest.mark.parametrize("user", ["nobody-knows-him", "nobody:nor-this", ""])
 def test_an_unknown_user_is_refused_at_the_start(tmp_path, user):
     done = subprocess.run(

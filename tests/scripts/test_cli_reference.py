@@ -29,6 +29,7 @@ GROUPS = [
     "Router",
     "Webhooks",
     "Files",
+    "GPUs",
     "Process",
 ]
 

@@ -1,7 +1,7 @@
 //! Domain types, rules and ports. Everything here is plain data and pure functions: no sockets,
 //! files, environment or async runtime; [`clock`] and [`random`] are what is read from the machine. The
 //! other crates work together through the traits in [`port`], [`queue`], [`store`], [`leases`], [`live`],
-//! [`blobs`], [`file_index`], [`rate_counter`] and [`read_cursors`].
+//! [`blobs`], [`file_index`], [`rate_counter`], [`read_cursors`] and [`gpu`].
 
 pub mod account;
 pub mod blobs;
@@ -17,6 +17,7 @@ pub mod file_index;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzz;
+pub mod gpu;
 pub mod health;
 pub mod id;
 pub mod inference;

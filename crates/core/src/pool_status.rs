@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::counters::HistogramSnapshot;
+use crate::gpu::GpuId;
 use crate::label;
 
 /// The slots and processes of one model at one time.
@@ -15,6 +16,13 @@ pub struct PoolStatus {
     pub free: usize,
     /// The status of each process.
     pub children: Vec<ProcessStatus>,
+    /// The processes that wait to replace one of `children`. They run no jobs and have no slots.
+    pub spares: Vec<SpareStatus>,
+    /// The number of processes that the load needs; `None` where it is not known. It is above the
+    /// largest allowed number while jobs wait although all allowed processes run.
+    pub wanted: Option<usize>,
+    /// How many times a process was replaced, over all processes that ever ran.
+    pub restarts: u64,
     /// How many times a process died of each cause.
     pub deaths: Vec<(DeathCause, u64)>,
     /// The batches; `None` if the model does not batch.
@@ -45,6 +53,12 @@ impl PoolStatus {
     pub fn merge(&mut self, other: Self) {
         self.slots += other.slots;
         self.free += other.free;
+        self.spares.extend(other.spares);
+        self.restarts += other.restarts;
+        self.wanted = match (self.wanted, other.wanted) {
+            (Some(one), Some(other)) => Some(one + other),
+            (one, other) => one.or(other),
+        };
         let first = self.children.len();
         self.children
             .extend(
@@ -92,10 +106,31 @@ pub struct ProcessStatus {
     pub jobs: usize,
     /// Its resident memory in bytes, if the system reports it.
     pub memory: Option<u64>,
+    /// The GPUs that it was given.
+    pub gpus: Vec<GpuId>,
     /// How many times the process was replaced.
     pub restarts: u64,
     /// How the previous process ended.
     pub last_end: Option<String>,
+}
+
+/// A process that waits to replace another one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SpareStatus {
+    /// How much of the model it has loaded.
+    pub kind: SpareKind,
+    /// The process; it is ready when it can take over.
+    pub process: ProcessStatus,
+}
+
+/// How much of a model a spare has loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpareKind {
+    /// The modules are imported; the setup runs when the spare takes over.
+    Imported,
+    /// The setup has run.
+    Loaded,
 }
 
 /// The state of a process.
@@ -125,9 +160,11 @@ pub enum DeathCause {
     Killed,
     /// The process died before its setup ended.
     Setup,
+    /// The server replaced it because it could no longer use its GPU.
+    GpuError,
 }
 
-label!(DeathCause: Exit = "exit", Signal = "signal", OutOfMemory = "out_of_memory", Killed = "killed", Setup = "setup");
+label!(DeathCause: Exit = "exit", Signal = "signal", OutOfMemory = "out_of_memory", Killed = "killed", Setup = "setup", GpuError = "gpu_error");
 label!(ProcessState: Starting = "starting", Ready = "ready", SetupFailed = "setup_failed", Defunct = "defunct");
 
 #[cfg(test)]
@@ -144,6 +181,7 @@ mod tests {
             slots: 1,
             jobs: 0,
             memory: None,
+            gpus: Vec::new(),
             restarts: 0,
             last_end: None,
         }
@@ -156,17 +194,19 @@ mod tests {
             free: 1,
             children: vec![child(0), child(1)],
             deaths: vec![(DeathCause::Exit, 1)],
-            batches: None,
+            wanted: Some(2),
+            ..PoolStatus::default()
         };
         let other = PoolStatus {
             slots: 1,
             free: 1,
             children: vec![child(0)],
             deaths: vec![(DeathCause::Signal, 4), (DeathCause::Exit, 2)],
-            batches: None,
+            wanted: Some(1),
+            ..PoolStatus::default()
         };
         one.merge(other);
-        assert_eq!((one.slots, one.free), (3, 2));
+        assert_eq!((one.slots, one.free, one.wanted), (3, 2, Some(3)));
         assert_eq!(
             one.children
                 .iter()

@@ -12,6 +12,7 @@ pub mod edge;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod gateway;
+mod gpus;
 mod inference;
 pub mod metrics;
 pub mod openai;

@@ -3,6 +3,8 @@
 //! The child moves both file descriptors before any user code runs, so that `print`, `os.write(1, …)`
 //! and C libraries cannot write to the channel.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -17,6 +19,11 @@ pub type SlotId = u32;
 pub enum ControlRequest {
     /// Load the model, run its setup, connect the slots.
     Init(ChildInit),
+    /// Run the setup of a model that is imported; see [`ChildInit::waits_for_setup`].
+    SetUp {
+        /// Environment variables that the child sets before: the GPUs that it gets.
+        env: BTreeMap<String, String>,
+    },
     /// Cancel a job of this slot. Ignored when the job has ended.
     Cancel {
         /// The slot.
@@ -64,6 +71,9 @@ pub struct ChildInit {
     /// The operator's settings for batches.
     #[serde(default)]
     pub batch: BatchSettings,
+    /// Whether the child only imports the model's modules, sends `Imported` and waits for `SetUp`.
+    #[serde(default)]
+    pub waits_for_setup: bool,
 }
 
 /// Settings of batches that take precedence over those in the model's code.
@@ -107,6 +117,13 @@ pub enum ControlResponse {
         /// The model's OpenAPI document, as in `Ready`.
         schema: Box<RawValue>,
     },
+    /// The model's modules are imported, and the child waits for `SetUp`.
+    Imported {
+        /// Whether the imports have initialised CUDA, which occupies GPU memory.
+        uses_gpu: bool,
+        /// Whether the imports have opened the GPU driver, which reads `CUDA_VISIBLE_DEVICES` only once.
+        has_driver: bool,
+    },
     /// Setup succeeded and every slot is connected.
     Ready(Ready),
     /// A line that was printed outside of a job: during setup, or by a thread of no running job.
@@ -149,6 +166,12 @@ pub enum ControlResponse {
     DesiredConcurrency {
         /// The number of jobs.
         slots: u32,
+    },
+    /// The child can no longer use its GPU and must be replaced. Sent between two jobs; during a job,
+    /// the slot's message of the same name is sent.
+    Broken {
+        /// The error of the GPU.
+        reason: String,
     },
     /// The child cannot continue and is about to exit.
     Fatal(Fatal),

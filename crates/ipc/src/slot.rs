@@ -170,6 +170,13 @@ pub enum SlotResponse<'a> {
         /// The positions of the items.
         items: Vec<u32>,
     },
+    /// The child can no longer use its GPU and must be replaced. Sent before the last message of a
+    /// job.
+    Broken {
+        /// The error of the GPU.
+        #[serde(borrow)]
+        reason: Cow<'a, str>,
+    },
     /// The job succeeded; the slot is free.
     Done {
         /// The job.

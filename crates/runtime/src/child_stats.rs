@@ -1,9 +1,8 @@
 //! Facts about each child process, for the status reports to the operator.
 
 use jiff::Timestamp;
+use tidegate_core::gpu::GpuId;
 use tidegate_core::pool_status::{ProcessState, ProcessStatus};
-
-use crate::model_state::ChildState;
 
 /// The longest part of a reason that is reported: its end, where a traceback has the exception.
 const MAX_REASON: usize = 2000;
@@ -11,11 +10,13 @@ const MAX_REASON: usize = 2000;
 /// Facts about one child and about its predecessors with the same number.
 pub(crate) struct ChildStats {
     pid: Option<u32>,
+    gpus: Vec<GpuId>,
     /// When the present state began.
     since: Timestamp,
     slots: usize,
-    /// The number of processes that were started.
-    starts: u64,
+    /// Whether the next process replaces one, instead of being an additional one.
+    replaces: bool,
+    restarts: u64,
     last_end: Option<String>,
 }
 
@@ -23,9 +24,11 @@ impl ChildStats {
     pub(crate) fn new() -> Self {
         Self {
             pid: None,
+            gpus: Vec::new(),
             since: Timestamp::now(),
             slots: 0,
-            starts: 0,
+            replaces: false,
+            restarts: 0,
             last_end: None,
         }
     }
@@ -35,10 +38,26 @@ impl ChildStats {
         self.since
     }
 
+    /// Records the GPUs of the child and of those that replace it.
+    pub(crate) fn assigned(&mut self, gpus: &[GpuId]) {
+        self.gpus = gpus.to_vec();
+    }
+
+    /// The GPUs of the child, if it was given some.
+    pub(crate) fn gpus(&self) -> Option<Vec<GpuId>> {
+        (!self.gpus.is_empty()).then(|| self.gpus.clone())
+    }
+
+    /// Whether the child was given one of these GPUs.
+    pub(crate) fn uses_gpus(&self, gpus: &[GpuId]) -> bool {
+        self.gpus.iter().any(|gpu| gpus.contains(gpu))
+    }
+
     /// Records that a process was started.
     pub(crate) fn started(&mut self, pid: u32) {
         self.pid = Some(pid);
-        self.starts += 1;
+        self.restarts += u64::from(self.replaces);
+        self.replaces = true;
         self.since = Timestamp::now();
     }
 
@@ -61,24 +80,35 @@ impl ChildStats {
         }
     }
 
-    /// The status of child `number`; `idle` has the process id of each free slot.
-    pub(crate) fn status(&self, number: usize, child: &ChildState, idle: &[u32]) -> ProcessStatus {
-        let state = match child {
-            ChildState::Starting => ProcessState::Starting,
-            ChildState::Ready(_) => ProcessState::Ready,
-            ChildState::SetupFailed => ProcessState::SetupFailed,
-            ChildState::Defunct => ProcessState::Defunct,
-        };
+    /// Records that the process has ended because the load no longer needs it.
+    pub(crate) fn scaled_down(&mut self) {
+        self.ended("");
+        self.replaces = false;
+    }
+
+    /// How many times a process with this number was replaced.
+    pub(crate) fn restarts(&self) -> u64 {
+        self.restarts
+    }
+
+    /// The number of running jobs; `idle` has the process id of each free slot.
+    pub(crate) fn jobs(&self, idle: &[u32]) -> usize {
         let free = idle.iter().filter(|pid| Some(**pid) == self.pid).count();
+        self.slots.saturating_sub(free)
+    }
+
+    /// The status of child `number`; `idle` has the process id of each free slot.
+    pub(crate) fn status(&self, number: usize, state: ProcessState, idle: &[u32]) -> ProcessStatus {
         ProcessStatus {
             number,
             pid: self.pid,
             state,
             since: self.since,
             slots: self.slots,
-            jobs: self.slots.saturating_sub(free),
+            jobs: self.jobs(idle),
             memory: None,
-            restarts: self.starts.saturating_sub(1),
+            restarts: self.restarts,
+            gpus: self.gpus.clone(),
             last_end: self.last_end.clone(),
         }
     }
@@ -113,7 +143,7 @@ mod tests {
         let mut stats = ChildStats::new();
         stats.started(7);
         stats.ready(2);
-        let status = stats.status(0, &ChildState::Starting, &[7, 8]);
+        let status = stats.status(0, ProcessState::Starting, &[7, 8]);
         assert_eq!(
             (status.pid, status.slots, status.jobs, status.restarts),
             (Some(7), 2, 1, 0)
@@ -121,12 +151,24 @@ mod tests {
         stats.ended("it fell");
         stats.ended("");
         stats.started(9);
-        let status = stats.status(0, &ChildState::Starting, &[]);
+        let status = stats.status(0, ProcessState::Starting, &[]);
         assert_eq!(
             (status.pid, status.slots, status.jobs, status.restarts),
             (Some(9), 0, 0, 1)
         );
         assert_eq!(status.last_end.as_deref(), Some("it fell"));
+    }
+
+    #[test]
+    fn an_additional_process_is_not_a_restart() {
+        let mut stats = ChildStats::new();
+        stats.started(7);
+        stats.scaled_down();
+        stats.started(8);
+        assert_eq!(stats.restarts(), 0);
+        stats.ended("it fell");
+        stats.started(9);
+        assert_eq!(stats.restarts(), 1);
     }
 
     #[test]

@@ -2,8 +2,11 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::gpu::GpuAssigner;
+use tidegate_core::pool_status::SpareKind;
 use tidegate_ipc::control::{BatchSettings, ModelMode, ResourceLimits};
 
 /// A model and how to run it.
@@ -28,8 +31,12 @@ pub struct LaunchConfig {
     /// The number of slots of a child whose code changes its desired concurrency at run time.
     /// `None`: the child reads the desired concurrency once.
     pub max_slots: Option<u32>,
-    /// The number of child processes.
+    /// The number of child processes; with `autoscaling`, the smallest number.
     pub children: usize,
+    /// How the number of child processes follows the load. `None`: it does not change.
+    pub autoscaling: Option<Autoscaling>,
+    /// The process that waits to replace a child, if there is one.
+    pub spare: Option<SpareKind>,
     /// How many callers of one account may wait for a slot.
     pub queue_limit: usize,
     /// The longest time that a setup may take.
@@ -42,12 +49,25 @@ pub struct LaunchConfig {
     pub env: Vec<(OsString, OsString)>,
     /// Variables that are removed from the environment of the children: the server's secrets.
     pub hidden_env: Vec<OsString>,
+    /// Gives GPUs to the children. `None`: they see the GPUs that the server sees.
+    pub gpus: Option<Arc<dyn GpuAssigner>>,
     /// The user that the children run as. `None`: the user of the server.
     pub run_as: Option<RunAs>,
     /// Resource limits of each process of a child.
     pub limits: ResourceLimits,
     /// Settings of batches that take precedence over those in the model's code.
     pub batch: BatchSettings,
+}
+
+/// How the number of child processes follows the load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Autoscaling {
+    /// The largest number of children.
+    pub max: usize,
+    /// A child is added when callers have had to wait for this time without a break.
+    pub up_after: Duration,
+    /// A child is removed when one child fewer would have been enough for this time.
+    pub down_after: Duration,
 }
 
 /// Another user for the children. Only root can start processes as another user.

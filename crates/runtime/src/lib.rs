@@ -8,6 +8,7 @@
 
 mod batch;
 mod child;
+mod child_gpus;
 mod child_stats;
 mod launch_config;
 mod load_limit;
@@ -17,16 +18,18 @@ mod on_demand;
 mod oom;
 mod reaper;
 mod runtime;
+mod scaler;
 mod schema;
 mod scratch;
 pub mod slots;
+mod spare;
 mod stale_scratch;
 mod supervisor;
 mod tool_process;
 
-pub use launch_config::{LaunchConfig, Respawn, RunAs};
+pub use launch_config::{Autoscaling, LaunchConfig, Respawn, RunAs};
 pub use load_limit::LoadLimit;
-pub use observer::{Observer, Phase};
+pub use observer::{Observer, Phase, PoolEvent};
 pub use on_demand::{LoadFn, OnDemand, StartedModel};
 pub use runtime::Runtime;
 pub use schema::{SchemaReadError, read_schema};

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tidegate_core::gpu::{EvictionScope, GpuEvictor, GpuId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -36,6 +37,9 @@ pub(crate) trait Evictable: Send + Sync {
 
     /// When the model was last used, if it is loaded and its setup is complete.
     fn busy_since(&self) -> Option<Instant>;
+
+    /// Whether one of its children was given one of these GPUs.
+    fn uses_gpus(&self, gpus: &[GpuId]) -> bool;
 
     /// Unloads the model; returns when its permit is free.
     async fn unload_now(&self);
@@ -96,5 +100,27 @@ impl LoadLimit {
             .filter_map(Weak::upgrade)
             .filter_map(|model| Some((last_used(&*model)?, model)));
         loaded.min_by_key(|(used, _)| *used).map(|(_, model)| model)
+    }
+}
+
+#[async_trait]
+impl GpuEvictor for LoadLimit {
+    async fn unload_one(&self, gpus: &[GpuId], which: EvictionScope) -> bool {
+        let model = self.least_recently_used(|model| {
+            if !model.uses_gpus(gpus) {
+                return None;
+            }
+            match which {
+                EvictionScope::Idle => model.idle_since(),
+                EvictionScope::Busy => model.busy_since(),
+            }
+        });
+        match model {
+            Some(model) => {
+                model.unload_now().await;
+                true
+            }
+            None => false,
+        }
     }
 }

@@ -1,5 +1,8 @@
 //! The state of a model: the state of its children, its setup and its schema.
 
+mod scale;
+mod spare;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,8 +10,9 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use tidegate_core::counters::Counters;
+use tidegate_core::gpu::GpuId;
 use tidegate_core::health::{Health, HealthReport, LoadSpan, SetupReport, SetupStatus};
-use tidegate_core::pool_status::{DeathCause, PoolStatus};
+use tidegate_core::pool_status::{DeathCause, PoolStatus, ProcessState};
 use tidegate_ipc::control::Ready;
 use tokio::sync::Notify;
 
@@ -25,12 +29,23 @@ pub(crate) struct ModelState {
     open: AtomicBool,
     /// Notified when the desired concurrency of a child may have changed.
     pub(crate) desired_concurrency_changed: Notify,
+    /// Notified when a child has become ready or has stopped being ready.
+    pub(crate) children_changed: Notify,
 }
 
 struct Inner {
+    /// One entry per number that a child may have.
     children: Vec<ChildState>,
     /// One entry per child.
     stats: Vec<ChildStats>,
+    /// The children that the load needs.
+    wanted: Vec<bool>,
+    /// Whether callers wait although the largest allowed number of children runs.
+    is_short: bool,
+    /// How many additional children could not be set up.
+    scale_up_failures: u64,
+    /// The process that waits to replace a child.
+    spare: Option<spare::SpareState>,
     setup: SetupReport,
     schema: Option<Arc<Bytes>>,
     /// The schema as read from the model's code, known before the model is loaded.
@@ -46,6 +61,8 @@ struct Inner {
 
 /// The state of one child.
 pub(crate) enum ChildState {
+    /// The load does not need a child with this number.
+    Stopped,
     Starting,
     Ready(Arc<ChildProcess>),
     SetupFailed,
@@ -63,7 +80,8 @@ pub(crate) enum Recovery {
 const MAX_SETUP_LOGS: usize = 1024 * 1024;
 
 impl ModelState {
-    pub(crate) fn new(children: usize) -> Self {
+    /// The state of a model with `children` children at first, and never more than `max_children`.
+    pub(crate) fn new(children: usize, max_children: usize) -> Self {
         let setup = SetupReport {
             started_at: Timestamp::now(),
             completed_at: None,
@@ -71,8 +89,20 @@ impl ModelState {
             logs: String::new(),
         };
         let inner = Inner {
-            children: (0..children).map(|_| ChildState::Starting).collect(),
-            stats: (0..children).map(|_| ChildStats::new()).collect(),
+            children: (0..max_children)
+                .map(|number| {
+                    if number < children {
+                        ChildState::Starting
+                    } else {
+                        ChildState::Stopped
+                    }
+                })
+                .collect(),
+            stats: (0..max_children).map(|_| ChildStats::new()).collect(),
+            wanted: (0..max_children).map(|number| number < children).collect(),
+            is_short: false,
+            scale_up_failures: 0,
+            spare: None,
             setup,
             schema: None,
             description: None,
@@ -87,6 +117,7 @@ impl ModelState {
             deaths: Counters::default(),
             open: AtomicBool::new(false),
             desired_concurrency_changed: Notify::new(),
+            children_changed: Notify::new(),
         }
     }
 
@@ -109,6 +140,21 @@ impl ModelState {
         });
     }
 
+    /// Records the GPUs of a child.
+    pub(crate) fn gpus_assigned(&self, number: usize, gpus: &[GpuId]) {
+        self.with(|inner| inner.stats[number].assigned(gpus));
+    }
+
+    /// The GPUs of the first child that was given some.
+    pub(crate) fn first_gpus(&self) -> Option<Vec<GpuId>> {
+        self.with(|inner| inner.stats.iter().find_map(ChildStats::gpus))
+    }
+
+    /// Whether a child was given one of these GPUs.
+    pub(crate) fn uses_gpus(&self, gpus: &[GpuId]) -> bool {
+        self.with(|inner| inner.stats.iter().any(|stats| stats.uses_gpus(gpus)))
+    }
+
     /// Records that a process was started and loads the model.
     pub(crate) fn loading(&self, number: usize, pid: u32) {
         self.with(|inner| inner.stats[number].started(pid));
@@ -121,19 +167,25 @@ impl ModelState {
 
     /// The status of each child; `idle` has the process id of each free slot.
     pub(crate) fn pool_status(&self, idle: &[u32]) -> PoolStatus {
-        let mut children = self.with(|inner| {
+        let mut status = self.with(|inner| {
             let each = inner.children.iter().zip(&inner.stats).enumerate();
-            each.map(|(number, (child, stats))| stats.status(number, child, idle))
-                .collect::<Vec<_>>()
+            let children = each.filter_map(|(number, (child, stats))| {
+                Some(stats.status(number, child.process_state()?, idle))
+            });
+            PoolStatus {
+                children: children.collect(),
+                spares: inner.spare.iter().map(spare::SpareState::status).collect(),
+                wanted: Some(inner.number_wanted()),
+                restarts: inner.stats.iter().map(ChildStats::restarts).sum(),
+                ..PoolStatus::default()
+            }
         });
-        for child in &mut children {
-            child.memory = child.pid.and_then(memory_of);
+        let spares = status.spares.iter_mut().map(|spare| &mut spare.process);
+        for process in status.children.iter_mut().chain(spares) {
+            process.memory = process.pid.and_then(memory_of);
         }
-        PoolStatus {
-            children,
-            deaths: self.deaths.each().collect(),
-            ..PoolStatus::default()
-        }
+        status.deaths = self.deaths.each().collect();
+        status
     }
 
     /// The sum of the desired concurrency of all children; `None` if no child reports it.
@@ -178,7 +230,7 @@ impl ModelState {
             let all = inner
                 .children
                 .iter()
-                .all(|child| matches!(child, ChildState::Ready(_)));
+                .all(|child| matches!(child, ChildState::Ready(_) | ChildState::Stopped));
             if inner.setup.status == SetupStatus::Starting && all {
                 let ready_at = Timestamp::now();
                 inner.setup.status = SetupStatus::Succeeded;
@@ -191,6 +243,7 @@ impl ModelState {
             }
         });
         self.desired_concurrency_changed.notify_one();
+        self.children_changed.notify_one();
     }
 
     /// Stores the schema that a starting child has read. A model that serves jobs keeps its schema,
@@ -290,6 +343,19 @@ impl ModelState {
     }
 }
 
+impl ChildState {
+    /// The state that operators see; `None` for a number without a child.
+    fn process_state(&self) -> Option<ProcessState> {
+        match self {
+            Self::Stopped => None,
+            Self::Starting => Some(ProcessState::Starting),
+            Self::Ready(_) => Some(ProcessState::Ready),
+            Self::SetupFailed => Some(ProcessState::SetupFailed),
+            Self::Defunct => Some(ProcessState::Defunct),
+        }
+    }
+}
+
 impl Inner {
     /// At first all children must become ready; later one ready child is enough.
     fn health(&self, count: PoolCount) -> Health {
@@ -339,7 +405,10 @@ impl Inner {
     fn ready_children(&self) -> Vec<Arc<ChildProcess>> {
         let ready = |child: &ChildState| match child {
             ChildState::Ready(child) => Some(Arc::clone(child)),
-            ChildState::Starting | ChildState::SetupFailed | ChildState::Defunct => None,
+            ChildState::Stopped
+            | ChildState::Starting
+            | ChildState::SetupFailed
+            | ChildState::Defunct => None,
         };
         self.children.iter().filter_map(ready).collect()
     }
@@ -352,26 +421,103 @@ mod tests {
     use super::*;
     use crate::reaper::{self, Reaper};
 
-    #[test]
-    fn a_model_is_not_ready_before_its_slots_are_available() {
+    fn child(pid: u32) -> Arc<ChildProcess> {
         let (requests, _requests) = mpsc::unbounded_channel();
-        let child = Arc::new(ChildProcess::new(
-            1,
-            reaper::new_tag(1),
+        Arc::new(ChildProcess::new(
+            pid,
+            reaper::new_tag(pid.into()),
             Reaper::global(),
             requests,
-        ));
-        let schema = RawValue::from_string("{}".to_owned()).unwrap();
-        let ready = Ready {
-            slots: Vec::new(),
-            schema,
+        ))
+    }
+
+    fn ready_with(slots: u32) -> Ready {
+        Ready {
+            slots: (0..slots).collect(),
+            schema: RawValue::from_string("{}".to_owned()).unwrap(),
             is_async: false,
             has_healthcheck: false,
             python: String::new(),
             sdk: None,
             batch: None,
+        }
+    }
+
+    /// A model whose children are ready; their process ids count from 10.
+    fn ready_model(children: usize, max_children: usize) -> ModelState {
+        let state = ModelState::new(children, max_children);
+        for number in 0..children {
+            let pid = 10 + number as u32;
+            state.loading(number, pid);
+            state.ready(number, child(pid), &ready_with(2));
+        }
+        state.open();
+        state
+    }
+
+    #[test]
+    fn only_a_child_without_jobs_is_removed() {
+        let state = ready_model(3, 3);
+        // Child 2 runs one job, child 1 none, child 0 two.
+        let removed = state.remove_idle_child(&[12, 11, 11]).unwrap();
+        assert_eq!(removed.pid(), 11);
+        assert!(!state.is_wanted(1) && state.is_wanted(2));
+        assert_eq!(state.pool_status(&[]).wanted, Some(2));
+        // It is removed once.
+        assert!(state.remove_idle_child(&[12, 11, 11]).is_none());
+    }
+
+    #[test]
+    fn a_number_is_free_again_when_its_child_has_exited() {
+        let state = ready_model(1, 2);
+        assert_eq!((state.add_child(), state.add_child()), (Some(1), None));
+        state.loading(1, 20);
+        state.ready(1, child(20), &ready_with(1));
+        state.remove_idle_child(&[20]).unwrap();
+        assert_eq!(state.add_child(), None);
+        state.scaled_down(1);
+        assert_eq!(state.pool_status(&[]).children.len(), 1);
+        assert_eq!(state.add_child(), Some(1));
+    }
+
+    #[test]
+    fn a_process_is_replaced_by_its_id() {
+        let state = ready_model(2, 2);
+        assert!(!state.retire_process(99, "Xid 13"));
+        assert!(state.retire_process(11, "Xid 13"));
+        let replaced = |number: usize| {
+            state.with(|inner| inner.ready_children()[number].retirement().cloned())
         };
-        let state = ModelState::new(1);
+        assert_eq!(replaced(0), None);
+        let reason = replaced(1).unwrap().to_string();
+        assert!(
+            reason.contains("GPU") && reason.contains("Xid 13"),
+            "{reason}"
+        );
+    }
+
+    #[test]
+    fn a_spare_is_no_child() {
+        use tidegate_core::pool_status::SpareKind;
+        let state = ready_model(1, 1);
+        assert!(state.may_start_spare());
+        state.spare_starting(SpareKind::Loaded, 30);
+        state.spare_failed(SpareKind::Loaded, "no memory");
+        let status = state.pool_status(&[]);
+        assert_eq!((status.children.len(), status.wanted), (1, Some(1)));
+        let [spare] = &status.spares[..] else {
+            panic!("one spare")
+        };
+        assert_eq!(spare.process.state, ProcessState::SetupFailed);
+        assert_eq!(spare.process.last_end.as_deref(), Some("no memory"));
+        state.starting(0, "it fell");
+        assert!(!state.may_start_spare());
+    }
+
+    #[test]
+    fn a_model_is_not_ready_before_its_slots_are_available() {
+        let (child, ready) = (child(1), ready_with(0));
+        let state = ModelState::new(1, 1);
         let health = |idle| {
             state.health(|| PoolCount {
                 idle,

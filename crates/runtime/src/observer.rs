@@ -45,10 +45,39 @@ pub enum Phase<'a> {
     },
 }
 
+/// A change of the pool that does not affect the jobs of the model.
+#[derive(Debug, Clone, Copy)]
+pub enum PoolEvent<'a> {
+    /// An additional child could not be set up.
+    ScaleUpFailed {
+        /// The number of the child.
+        child: usize,
+        /// The reason, with the traceback if there is one.
+        reason: &'a str,
+    },
+    /// The spare can take the place of a child.
+    SpareReady {
+        /// How long the start took.
+        after: Duration,
+    },
+    /// The spare could not be started, or has died.
+    SpareFailed {
+        /// The reason, with the traceback if there is one.
+        reason: &'a str,
+        /// The pause before the next attempt.
+        pause: Duration,
+    },
+}
+
 /// Receives the phases of the child processes. `child` is the child's number, from zero.
 pub trait Observer: Send + Sync {
     /// Called in order for each child.
     fn phase(&self, child: usize, phase: Phase<'_>);
+
+    /// Called for changes of the pool.
+    fn pool_event(&self, event: PoolEvent<'_>) {
+        tracing::debug!(?event, "pool changed");
+    }
 }
 
 /// Ignores all phases.

@@ -306,13 +306,23 @@ impl Executor for OnDemand {
         self.inner.loaded.load().as_ref()?.runtime.last_load()
     }
 
+    fn replace_process(&self, pid: u32, gpu_error: &str) -> bool {
+        let loaded = self.inner.loaded.load();
+        loaded
+            .as_ref()
+            .is_some_and(|loaded| loaded.runtime.replace_process(pid, gpu_error))
+    }
+
     fn pool_status(&self) -> PoolStatus {
         self.inner
             .loaded
             .load()
             .as_ref()
             .map(|loaded| loaded.runtime.pool_status())
-            .unwrap_or_default()
+            .unwrap_or(PoolStatus {
+                wanted: Some(0),
+                ..PoolStatus::default()
+            })
     }
 
     fn slot_counts(&self) -> SlotCounts {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tidegate_core::gpu::GpuId;
 use tidegate_core::health::{Health, HealthReport, LoadSpan};
 use tidegate_core::pool_status::{PoolStatus, SlotCounts};
 use tidegate_core::port::{Admission, Admitted, Executor, WaitPolicy};
@@ -17,12 +18,15 @@ use crate::batch::{BatchAdmission, Batcher};
 use crate::child::courier::Courier;
 use crate::child::pool_slot::{KindOfPermit, SlotPermit};
 use crate::child::queued_caller::QueuedCaller;
+use crate::child_gpus::ChildGpus;
 use crate::launch_config::LaunchConfig;
 use crate::model_state::ModelState;
 use crate::observer::Observer;
 use crate::reaper::Reaper;
+use crate::scaler::{self, RefusedCallers};
 use crate::scratch::Scratch;
 use crate::slots::{JoinError, Joined, Pool, QueueLimit};
+use crate::spare::{self, SpareHandle};
 use crate::supervisor::{self, RuntimeShared};
 
 /// How long the server waits for the model's health check. The child has a shorter limit.
@@ -59,12 +63,19 @@ impl Runtime {
     /// Starts the children and returns at once; [`Executor::report`] shows when they are ready.
     pub fn start(launch: LaunchConfig, scratch: Scratch, observer: Arc<dyn Observer>) -> Self {
         let children = launch.children.max(1);
+        let autoscaling = launch.autoscaling;
+        let max_children = autoscaling.map_or(children, |scaling| scaling.max.max(children));
+        let (spare, spare_requests) = SpareHandle::new();
+        let spare_kind = launch.spare;
         let shared = Arc::new(RuntimeShared {
+            spare,
             pool: Pool::new(launch.queue_limit),
             batcher: Arc::new(Batcher::new()),
-            state: ModelState::new(children),
+            state: ModelState::new(children, max_children),
+            refused: RefusedCallers::default(),
             scratch,
             reaper: Reaper::global(),
+            gpus: ChildGpus::new(launch.gpus.clone(), children),
             observer,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -73,10 +84,22 @@ impl Runtime {
         shared
             .tasks
             .spawn(supervisor::reap_loop(Arc::clone(&shared)));
-        for child in 0..children {
-            shared
-                .tasks
-                .spawn(supervisor::supervise(Arc::clone(&shared), child));
+        if let Some(kind) = spare_kind {
+            let keeper = spare::keep(Arc::clone(&shared), kind, spare_requests);
+            shared.tasks.spawn(keeper);
+        }
+        match autoscaling {
+            Some(autoscaling) => {
+                let scaler = scaler::run(Arc::clone(&shared), autoscaling);
+                shared.tasks.spawn(scaler);
+            }
+            None => {
+                for child in 0..children {
+                    shared
+                        .tasks
+                        .spawn(supervisor::supervise(Arc::clone(&shared), child));
+                }
+            }
         }
         Self {
             shared,
@@ -107,6 +130,11 @@ impl Runtime {
             Health::Starting | Health::Unknown
         );
         !starting && count.waiting == 0 && count.idle == count.total
+    }
+
+    /// Whether a child was given one of these GPUs.
+    pub(crate) fn uses_gpus(&self, gpus: &[GpuId]) -> bool {
+        self.shared.state.uses_gpus(gpus)
     }
 
     fn admission(&self, permit: SlotPermit) -> Box<dyn Admission> {
@@ -194,7 +222,10 @@ impl Runtime {
                     }
                 })))
             }
-            Err(JoinError::QueueFull) => Err(Refusal::AtCapacity),
+            Err(JoinError::QueueFull) => {
+                self.shared.refused.count();
+                Err(Refusal::AtCapacity)
+            }
             Err(JoinError::Closed) => Err(Refusal::NotReady {
                 health: self.report().health,
             }),
@@ -285,6 +316,10 @@ impl Executor for Runtime {
             .await;
     }
 
+    fn replace_process(&self, pid: u32, gpu_error: &str) -> bool {
+        self.shared.state.retire_process(pid, gpu_error)
+    }
+
     fn pool_status(&self) -> PoolStatus {
         let count = self.shared.pool.count();
         let mut idle = Vec::new();
@@ -335,5 +370,6 @@ impl Executor for Runtime {
         self.shared.batcher.close();
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
+        self.shared.gpus.close().await;
     }
 }

@@ -22,12 +22,17 @@ pub struct Scratch {
     root: Arc<TempDir>,
     next: Arc<AtomicU64>,
     owner: Option<ChildUser>,
+    /// The home folder of the children's user, if that user has none of its own.
+    home: Option<PathBuf>,
     /// Marks the folder as in use.
     _lock: Arc<File>,
 }
 
 /// The prefix of the folder's name.
 const PREFIX: &str = "tidegate-";
+
+/// The name of the folder for the files that libraries keep for a user without a home.
+const HOME: &str = "home";
 
 /// The user of the children, if it is not the user of the server.
 #[derive(Debug, Clone, Copy)]
@@ -52,12 +57,20 @@ impl Scratch {
         let lock = stale_scratch::lock(root.path())?;
         // In a thread of its own, so that the start does not wait for the removal of old files.
         std::thread::spawn(|| stale_scratch::sweep(&std::env::temp_dir(), PREFIX));
-        Ok(Self {
+        let mut scratch = Self {
             root: Arc::new(root),
             next: Arc::new(AtomicU64::new(0)),
             owner,
+            home: None,
             _lock: Arc::new(lock),
-        })
+        };
+        let has_home = |user: &RunAs| user.home.as_deref().is_some_and(Path::is_dir);
+        if run_as.is_some_and(|user| !has_home(user)) {
+            let home = scratch.path().join(HOME);
+            scratch.chown_job_dir(&home)?;
+            scratch.home = Some(home);
+        }
+        Ok(scratch)
     }
 
     /// A path in the folder that was never used before. Nothing is created: most jobs need no
@@ -122,8 +135,37 @@ impl Scratch {
         self.chown(path)
     }
 
+    /// The home folder of the children's user, if that user has none of its own. All children share it:
+    /// what one of them downloads is in the caches for the next.
+    pub(crate) fn home(&self) -> Option<&Path> {
+        self.home.as_deref()
+    }
+
     /// The path of the folder.
     pub fn path(&self) -> &Path {
         self.root.path()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_without_a_home_gets_one_that_its_processes_share() {
+        let user = |home: Option<&Path>| RunAs {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            home: home.map(Path::to_owned),
+        };
+        let own = tempfile::tempdir().unwrap();
+        assert!(Scratch::new(None).unwrap().home().is_none());
+        let with_home = Scratch::new(Some(&user(Some(own.path())))).unwrap();
+        assert!(with_home.home().is_none());
+        for missing in [None, Some(Path::new("/nonexistent"))] {
+            let scratch = Scratch::new(Some(&user(missing))).unwrap();
+            std::fs::write(scratch.home().unwrap().join("weights"), "x").unwrap();
+            assert!(scratch.clone().home().unwrap().join("weights").exists());
+        }
     }
 }

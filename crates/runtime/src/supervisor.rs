@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tidegate_core::chain;
+use tidegate_core::gpu::GpuLease;
 use tidegate_core::planted;
 use tidegate_core::pool_status::DeathCause;
 use tidegate_ipc::control::{ControlResponse, HealthcheckStatus};
@@ -20,14 +21,18 @@ use tokio_util::task::TaskTracker;
 use crate::batch::{self, Batcher};
 use crate::child::boot::{BootContext, BootError, ReadyChild, log_message};
 use crate::child::pool_slot::PoolSlot;
+use crate::child::process::Retirement;
 use crate::child::queued_caller::QueuedCaller;
+use crate::child_gpus::ChildGpus;
 use crate::launch_config::{LaunchConfig, Respawn};
 use crate::model_state::{ModelState, Recovery};
-use crate::observer::{Observer, Phase};
+use crate::observer::{Observer, Phase, PoolEvent};
 use crate::reaper::Reaper;
+use crate::scaler::RefusedCallers;
 use crate::schema::schema_warnings;
 use crate::scratch::Scratch;
 use crate::slots::Pool;
+use crate::spare::{SpareChild, SpareHandle};
 
 /// The pause before the first restart of a child that died without a job; it doubles each time.
 const MIN_BACKOFF: Duration = Duration::from_millis(100);
@@ -41,7 +46,7 @@ const STABLE_AFTER: Duration = Duration::from_secs(60);
 const REAP_INTERVAL: Duration = Duration::from_secs(15);
 
 /// How long children have to exit after a shutdown request.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// How long the server waits for the exit of a child that has closed its channel, before it kills
 /// the child: the exit status shows how it died.
 pub(crate) const EXIT_GRACE: Duration = Duration::from_millis(200);
@@ -54,7 +59,10 @@ pub(crate) struct RuntimeShared {
     /// Forms the batches of a model that batches.
     pub(crate) batcher: Arc<Batcher>,
     pub(crate) state: ModelState,
+    pub(crate) refused: RefusedCallers,
+    pub(crate) spare: SpareHandle,
     pub(crate) reaper: Arc<Reaper>,
+    pub(crate) gpus: ChildGpus,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) tasks: TaskTracker,
     /// Cancelled when the model stops: no child is started, and running children exit.
@@ -69,18 +77,32 @@ impl RuntimeShared {
     }
 }
 
-/// Keeps child number `child_number` alive until the model stops.
+/// Keeps child number `child_number` alive until the model stops or the load no longer needs it.
 pub(crate) async fn supervise(shared: Arc<RuntimeShared>, child_number: usize) {
     let mut strikes = 0;
     let mut was_ready = false;
-    while !shared.stop.is_cancelled() {
+    let mut successor: Option<Box<ReadyChild>> = None;
+    // Kept until this function returns: the processes that replace each other have the same GPUs, unless
+    // a spare brings its own.
+    let mut gpus = None;
+    // A successor is watched also when the model stops: it must exit with the model.
+    while !shared.stop.is_cancelled() || successor.is_some() {
+        if !shared.state.is_wanted(child_number) {
+            return shared.state.scaled_down(child_number);
+        }
         let started = Instant::now();
-        let booted = tokio::select! {
-            biased;
-            () = shared.stop.cancelled() => return,
-            booted = boot(&shared, child_number) => booted,
+        let booted = match successor.take() {
+            Some(child) => {
+                gpus.clone_from(&child.gpus);
+                Ok(*child)
+            }
+            None => tokio::select! {
+                biased;
+                () = shared.stop.cancelled() => return,
+                booted = obtain(&shared, child_number, &mut gpus) => booted,
+            },
         };
-        let (reason, cause, is_strike) = match booted {
+        let end = match booted {
             Err(error) if error.is_transient() => {
                 // The failure says nothing about the model: retry until the machine has resources.
                 tracing::warn!(error = %chain(&error), "failed to start child, retrying");
@@ -90,74 +112,63 @@ pub(crate) async fn supervise(shared: Arc<RuntimeShared>, child_number: usize) {
                 }
                 continue;
             }
-            Ok(mut ready_child) => {
+            Ok(ready_child) => {
                 was_ready = true;
-                let child = Arc::clone(&ready_child.child);
-                open_slots(&shared, child_number, &mut ready_child);
-                shared.observer.phase(
-                    child_number,
-                    Phase::Ready {
-                        after: started.elapsed(),
-                        slots: batch::capacity_of(&ready_child.ready),
-                    },
-                );
-                let ready_at = Instant::now();
-                let reason = watch(&shared, child_number, ready_child).await;
-                if child.has_retired() {
-                    strikes = 0;
-                    shared.observer.phase(
-                        child_number,
-                        Phase::Died {
-                            reason: &reason,
-                            pause: Duration::ZERO,
-                        },
-                    );
-                    continue;
-                }
-                (
-                    reason,
-                    child.cause(),
-                    !child.used.load(Ordering::Relaxed) && ready_at.elapsed() <= STABLE_AFTER,
-                )
+                run(&shared, child_number, ready_child, started).await
             }
-            Err(error) if !was_ready => {
-                let reason = chain(&error).to_string();
-                shared.state.died(DeathCause::Setup);
-                shared.state.setup_failed(child_number, &reason);
-                shared.reject_waiting();
-                shared
-                    .observer
-                    .phase(child_number, Phase::Failed { reason: &reason });
-                return;
-            }
-            Err(error) => (chain(&error).to_string(), DeathCause::Setup, true),
+            Err(error) if !was_ready => return give_up_setup(&shared, child_number, &error),
+            Err(error) => ChildEnd {
+                reason: chain(&error).to_string(),
+                kind: EndKind::Death {
+                    cause: DeathCause::Setup,
+                    is_strike: true,
+                },
+                successor: None,
+            },
         };
+        let ChildEnd {
+            reason,
+            kind,
+            successor: next,
+        } = end;
+        successor = next;
         // A model that is being unloaded needs no replacement.
         if shared.stop.is_cancelled() || shared.pool.is_closed() {
-            return;
+            if successor.is_none() {
+                return;
+            }
+            continue;
         }
-        shared.state.died(cause);
-        strikes = if is_strike { strikes + 1 } else { 0 };
-        let decision = respawn_decision(shared.launch.respawn, strikes);
-        planted!(NotReplaced, let decision = RespawnDecision::GiveUp);
-        let pause = match decision {
-            RespawnDecision::Respawn(pause) => {
-                shared.state.starting(child_number, &reason);
-                shared.observer.phase(
-                    child_number,
-                    Phase::Died {
-                        reason: &reason,
-                        pause,
-                    },
-                );
-                pause
+        let pause = match kind {
+            EndKind::Retired if !shared.state.is_wanted(child_number) => continue,
+            EndKind::Retired => {
+                strikes = 0;
+                report_death(&shared, child_number, &reason, Duration::ZERO);
+                continue;
             }
-            RespawnDecision::RespawnDefunct(pause) => {
-                mark_defunct(&shared, child_number, &reason);
-                pause
-            }
-            RespawnDecision::GiveUp => {
-                return mark_defunct(&shared, child_number, &reason);
+            EndKind::Death { cause, is_strike } => {
+                shared.state.died(cause);
+                strikes = if is_strike { strikes + 1 } else { 0 };
+                if successor.is_some() {
+                    report_death(&shared, child_number, &reason, Duration::ZERO);
+                    continue;
+                }
+                let decision = respawn_decision(shared.launch.respawn, strikes);
+                planted!(NotReplaced, let decision = RespawnDecision::GiveUp);
+                match decision {
+                    RespawnDecision::Respawn(pause) => {
+                        shared.state.starting(child_number, &reason);
+                        report_death(&shared, child_number, &reason, pause);
+                        pause
+                    }
+                    RespawnDecision::RespawnDefunct(pause) => {
+                        mark_defunct(&shared, child_number, &reason);
+                        pause
+                    }
+                    RespawnDecision::GiveUp => {
+                        return mark_defunct(&shared, child_number, &reason);
+                    }
+                }
             }
         };
         tokio::select! {
@@ -165,6 +176,163 @@ pub(crate) async fn supervise(shared: Arc<RuntimeShared>, child_number: usize) {
             () = shared.stop.cancelled() => return,
         }
     }
+}
+
+/// How a child ended, and the child that has its place already.
+struct ChildEnd {
+    reason: String,
+    kind: EndKind,
+    successor: Option<Box<ReadyChild>>,
+}
+
+enum EndKind {
+    /// The child has exited, or will exit after its jobs, because it was retired.
+    Retired,
+    /// The child has died. A strike delays its replacement.
+    Death { cause: DeathCause, is_strike: bool },
+}
+
+/// Takes the spare, or starts a child.
+async fn obtain(
+    shared: &RuntimeShared,
+    child_number: usize,
+    gpus: &mut Option<Arc<dyn GpuLease>>,
+) -> Result<ReadyChild, BootError> {
+    let spare = match shared.spare.take().await {
+        Some(SpareChild::Loaded(child)) => {
+            shared.state.loading(child_number, child.child.pid());
+            gpus.clone_from(&child.gpus);
+            return Ok(*child);
+        }
+        Some(SpareChild::Imported(child)) => Some(child),
+        None => None,
+    };
+    match gpus {
+        Some(gpus) => gpus.memory_returned().await,
+        None => *gpus = shared.gpus.acquire(child_number).await?,
+    }
+    if let Some(gpus) = gpus {
+        shared.state.gpus_assigned(child_number, gpus.gpus());
+    }
+    let spare = spare.filter(|child| child.can_use(gpus.as_ref()));
+    with_boot_context(shared, child_number, gpus.as_ref(), async |context| {
+        let Some(spare) = spare else {
+            return context.run().await;
+        };
+        (context.report)(Phase::Loading { pid: spare.pid() });
+        spare.set_up(context).await
+    })
+    .await
+}
+
+/// Gives jobs to a ready child until it ends.
+async fn run(
+    shared: &Arc<RuntimeShared>,
+    child_number: usize,
+    mut ready_child: ReadyChild,
+    started: Instant,
+) -> ChildEnd {
+    let child = Arc::clone(&ready_child.child);
+    if let Some(gpus) = &ready_child.gpus {
+        shared.state.gpus_assigned(child_number, gpus.gpus());
+    }
+    open_slots(shared, child_number, &mut ready_child);
+    shared.observer.phase(
+        child_number,
+        Phase::Ready {
+            after: started.elapsed(),
+            slots: batch::capacity_of(&ready_child.ready),
+        },
+    );
+    let ready_at = Instant::now();
+    match watch(shared, &mut ready_child, WatchUntil::Retired).await {
+        WatchEnd::Retired => {
+            // The first process that is ready for jobs takes over, while this one finishes its own.
+            if let Some(Retirement::GpuError(_)) = child.retirement() {
+                shared.state.died(DeathCause::GpuError);
+            }
+            let reason = child.retirement().map(ToString::to_string);
+            let reason = reason.unwrap_or_default();
+            let successor = if shared.state.is_wanted(child_number) {
+                shared.spare.take_ready().await
+            } else {
+                None
+            };
+            if let Some(successor) = &successor {
+                let pid = successor.child.pid();
+                shared.state.taken_over(child_number, &reason, pid);
+                let shared = Arc::clone(shared);
+                let tasks = shared.tasks.clone();
+                tasks.spawn(async move {
+                    watch(&shared, &mut ready_child, WatchUntil::Dead).await;
+                    ready_child.child.kill_descendants().await;
+                });
+            } else {
+                watch(shared, &mut ready_child, WatchUntil::Dead).await;
+                shared.state.starting_if_wanted(child_number, &reason);
+                child.kill_descendants().await;
+            }
+            ChildEnd {
+                reason,
+                kind: EndKind::Retired,
+                successor,
+            }
+        }
+        WatchEnd::Dead { reason } => {
+            let successor = match shared.launch.respawn {
+                Respawn::Backoff { .. } => shared.spare.take_ready().await,
+                Respawn::Never => None,
+            };
+            // Before anything else: until the state changes, callers get the answer that all slots
+            // are in use. Processes that the model started are killed with it.
+            match &successor {
+                Some(successor) => {
+                    let (child, pid) = (Arc::clone(&child), successor.child.pid());
+                    shared.state.taken_over(child_number, &reason, pid);
+                    let tasks = &shared.tasks;
+                    tasks.spawn(async move { child.kill_descendants().await });
+                }
+                None => {
+                    shared.state.starting_if_wanted(child_number, &reason);
+                    child.kill_descendants().await;
+                }
+            }
+            ChildEnd {
+                reason,
+                kind: EndKind::Death {
+                    cause: child.cause(),
+                    is_strike: !child.used.load(Ordering::Relaxed)
+                        && ready_at.elapsed() <= STABLE_AFTER,
+                },
+                successor,
+            }
+        }
+    }
+}
+
+/// Reports the first setup of a child that failed.
+fn give_up_setup(shared: &RuntimeShared, child_number: usize, error: &BootError) {
+    let reason = chain(error).to_string();
+    shared.state.died(DeathCause::Setup);
+    if shared.state.is_open() {
+        // An additional child: the others run the jobs, and the scaler tries again later.
+        shared.state.scale_up_failed(child_number, &reason);
+        return shared.observer.pool_event(PoolEvent::ScaleUpFailed {
+            child: child_number,
+            reason: &reason,
+        });
+    }
+    shared.state.setup_failed(child_number, &reason);
+    shared.reject_waiting();
+    shared
+        .observer
+        .phase(child_number, Phase::Failed { reason: &reason });
+}
+
+fn report_death(shared: &RuntimeShared, child_number: usize, reason: &str, pause: Duration) {
+    shared
+        .observer
+        .phase(child_number, Phase::Died { reason, pause });
 }
 
 /// Periodically reaps processes that the model left behind and that have exited.
@@ -218,7 +386,13 @@ fn mark_defunct(shared: &RuntimeShared, child_number: usize, reason: &str) {
     }
 }
 
-async fn boot(shared: &RuntimeShared, child_number: usize) -> Result<ReadyChild, BootError> {
+/// Calls `boot` with what the boot of this child needs.
+async fn with_boot_context<R>(
+    shared: &RuntimeShared,
+    child_number: usize,
+    gpus: Option<&Arc<dyn GpuLease>>,
+    boot: impl AsyncFnOnce(&BootContext<'_>) -> R,
+) -> R {
     let report = |phase: Phase<'_>| {
         match phase {
             Phase::Log { text, .. } => shared.state.setup_log(text),
@@ -245,20 +419,21 @@ async fn boot(shared: &RuntimeShared, child_number: usize) -> Result<ReadyChild,
         reaper,
         ..
     } = shared;
-    BootContext {
+    let context = BootContext {
         launch,
         scratch,
         tasks,
         reaper,
+        gpus,
         report: &report,
         on_schema: &on_schema,
-    }
-    .run()
-    .await
+    };
+    boot(&context).await
 }
 
 /// Makes the slots of a ready child available to callers.
 fn open_slots(shared: &Arc<RuntimeShared>, child_number: usize, child: &mut ReadyChild) {
+    child.keep_alive();
     shared
         .state
         .ready(child_number, Arc::clone(&child.child), &child.ready);
@@ -282,30 +457,49 @@ fn open_slots(shared: &Arc<RuntimeShared>, child_number: usize, child: &mut Read
     shared.state.open();
 }
 
-/// Reads the child's messages until it is dead; returns how it died.
-async fn watch(shared: &RuntimeShared, child_number: usize, ready_child: ReadyChild) -> String {
+/// How far a child is watched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WatchUntil {
+    /// Until it gets no more jobs, or is dead.
+    Retired,
+    /// Until it is dead.
+    Dead,
+}
+
+enum WatchEnd {
+    /// The child gets no more jobs; it exits by itself after its running jobs.
+    Retired,
+    /// The child has been reaped.
+    Dead { reason: String },
+}
+
+/// Reads the child's messages.
+async fn watch(
+    shared: &RuntimeShared,
+    ready_child: &mut ReadyChild,
+    until: WatchUntil,
+) -> WatchEnd {
     let ReadyChild {
         child,
-        mut process,
-        mut control,
+        process,
+        control,
         ..
     } = ready_child;
     let mut reason = None;
     let mut exit_by = None;
-    let mut retired = false;
     loop {
         let message = tokio::select! {
+            // The retirement first: the child exits because of it.
+            biased;
+            () = child.retired(), if until == WatchUntil::Retired => {
+                // Slots in use are closed when their jobs end; then the child exits by itself.
+                shared.pool.retire(|slot| Arc::ptr_eq(slot.child(), child));
+                return WatchEnd::Retired;
+            }
             message = control.next() => message,
             () = shared.stop.cancelled(), if exit_by.is_none() => {
                 exit_by = Some(Instant::now() + SHUTDOWN_GRACE);
                 child.shut_down();
-                continue;
-            }
-            () = child.retired(), if !retired => {
-                retired = true;
-                reason = Some("the model requested a new process".to_owned());
-                // Slots in use are closed when their jobs end; then the child exits by itself.
-                shared.pool.retire(|slot| Arc::ptr_eq(slot.child(), &child));
                 continue;
             }
             () = tokio::time::sleep_until(exit_by.unwrap_or_else(Instant::now)), if exit_by.is_some() => {
@@ -329,6 +523,7 @@ async fn watch(shared: &RuntimeShared, child_number: usize, ready_child: ReadyCh
                 };
                 child.healthcheck_replied(id, health_error);
             }
+            Ok(ControlResponse::Broken { reason }) => child.retire(Retirement::GpuError(reason)),
             Ok(ControlResponse::Fatal(fatal)) => reason = Some(fatal.reason),
             Ok(ControlResponse::DesiredConcurrency { slots }) => {
                 child.set_desired_concurrency(slots);
@@ -352,11 +547,7 @@ async fn watch(shared: &RuntimeShared, child_number: usize, ready_child: ReadyCh
     }
     child.mark_dead();
     shared.pool.retire(|slot| slot.child().is_dead());
-    let reason = reason.unwrap_or_default();
-    // Before anything else: until the state changes, callers get the answer that all slots are in
-    // use.
-    shared.state.starting(child_number, &reason);
-    // Processes that the model started are killed with it.
-    child.kill_descendants().await;
-    reason
+    WatchEnd::Dead {
+        reason: reason.unwrap_or_default(),
+    }
 }

@@ -4,6 +4,7 @@ mod api;
 mod batch;
 mod dead_letters;
 mod director;
+mod gpu;
 mod inspect;
 mod join;
 mod migrate;
@@ -12,6 +13,7 @@ mod platform;
 mod predict;
 mod queue;
 mod router;
+mod scaling;
 mod serve;
 mod shared;
 mod token;
@@ -28,6 +30,7 @@ pub(crate) use dead_letters::{
     ChosenDeadLetters, DeadLettersArgs, DeadLettersCommand, ListDeadLettersArgs,
 };
 pub(crate) use director::{DirectorArgs, HookArgs, JobKindArg, OnHookFailureArg, OnIsolatedArg};
+pub(crate) use gpu::{GpuArgs, GpusPerWorker};
 pub(crate) use inspect::{CancelArgs, ConnectArgs, LogsArgs, PsArgs, ReplayArgs, TrustArgs};
 pub(crate) use join::JoinArgs;
 pub(crate) use migrate::MigrateArgs;
@@ -41,6 +44,7 @@ pub(crate) use platform::{
 pub(crate) use predict::PredictArgs;
 pub(crate) use queue::{RedisArgs, UpkeepArgs};
 pub(crate) use router::{RouterArgs, RouterCommand};
+pub(crate) use scaling::ScalingArgs;
 pub(crate) use serve::{ProgressMode, ServeArgs};
 pub(crate) use shared::{FileStoreArgs, ListenArgs, OnLostArg, WebhookArgs};
 pub(crate) use token::{NewTokenArgs, TokenArgs, TokenCommand};
@@ -61,6 +65,7 @@ mod heading {
     pub(super) const WEBHOOKS: &str = "Webhooks";
     pub(super) const FILES: &str = "Files";
     pub(super) const PROCESS: &str = "Process";
+    pub(super) const GPUS: &str = "GPUs";
     pub(super) const HOOKS: &str = "Hooks";
     pub(super) const FLEET: &str = "Fleet";
     pub(super) const JOIN: &str = "Router";

@@ -18,6 +18,8 @@ pub(crate) struct CogYaml {
     pub(crate) train: Option<String>,
     pub(crate) concurrency: Option<ConcurrencySetting>,
     pub(crate) environment: Option<EnvironmentSetting>,
+    #[serde(default, deserialize_with = "build")]
+    pub(crate) build: BuildSetting,
     /// The name of the image, from which the model gets its name.
     pub(crate) image: Option<String>,
 }
@@ -27,6 +29,22 @@ pub(crate) struct CogYaml {
 pub(crate) struct ConcurrencySetting {
     #[serde(default, deserialize_with = "positive_number")]
     pub(crate) max: Option<u32>,
+}
+
+/// What the model needs of the machine. `environments` reads the other keys.
+#[derive(Debug, Default)]
+pub(crate) struct BuildSetting {
+    pub(crate) gpu: Option<bool>,
+}
+
+/// Only `gpu` is checked: other values are for building images.
+fn build<'de, D: Deserializer<'de>>(value: D) -> Result<BuildSetting, D::Error> {
+    let value = serde_yaml_ng::Value::deserialize(value)?;
+    match value.get("gpu") {
+        None | Some(serde_yaml_ng::Value::Null) => Ok(BuildSetting::default()),
+        Some(serde_yaml_ng::Value::Bool(gpu)) => Ok(BuildSetting { gpu: Some(*gpu) }),
+        Some(_) => Err(D::Error::custom("`build.gpu` must be true or false")),
+    }
 }
 
 /// A number whose errors use the words of a user instead of the names of Rust's types.
@@ -75,7 +93,7 @@ pub(crate) fn parse(file: &Path, text: &str) -> anyhow::Result<CogYaml> {
     cog_yaml_keys::check(file, text)?;
     serde_yaml_ng::from_str(text).map_err(|error| {
         UsageError::new(located(file, &error))
-            .hint("tidegate reads the keys predict, run, train, concurrency.max, environment and image")
+            .hint("tidegate reads the keys predict, run, train, concurrency.max, environment, image and build")
             .into()
     })
 }

@@ -22,6 +22,16 @@ pub(crate) enum DataDir {
     At(PathBuf),
 }
 
+impl DataDir {
+    /// The folder.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::None => None,
+            Self::At(folder) => Some(folder),
+        }
+    }
+}
+
 impl FromStr for DataDir {
     type Err = String;
 

@@ -23,6 +23,7 @@ mod file_setup;
 mod files_store;
 #[cfg(test)]
 mod fuzz;
+mod gpu_setup;
 mod http_server;
 mod inputs;
 mod job_lookup;
@@ -60,6 +61,7 @@ mod trace_export;
 mod units;
 mod usage_error;
 mod webhook_secrets;
+mod worker_count;
 
 use std::process::ExitCode;
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tidegate_core::JobKind;
+use tidegate_core::pool_status::SpareKind;
 use tidegate_core::port::Executor;
 use tidegate_core::queue::Queue;
 use tidegate_core::record::Target;
@@ -16,7 +17,7 @@ use tidegate_ipc::{SPILL_ABOVE, control};
 use tidegate_net::{AllowedNetworks, Client, Config as NetConfig, Url, parse_url};
 use tidegate_runtime::Respawn;
 use tidegate_runtime::{
-    BatchSettings, LaunchConfig, Observer, ResourceLimits, RunAs, Runtime, Scratch,
+    Autoscaling, BatchSettings, LaunchConfig, Observer, ResourceLimits, RunAs, Runtime, Scratch,
 };
 use tidegate_service::{
     Config, Deps, FileStore, Files, JobIo, JobService, JobSettings, NoExecutor, OnLost,
@@ -26,10 +27,12 @@ use tidegate_service::{
 use crate::cli::{ModeArg, ModelArgs};
 use crate::compat::CogEnv;
 use crate::environments::{self, EnvironmentStore, InstallProgress};
+use crate::gpu_setup::GpuSetup;
 use crate::model_source::ModelSource;
 use crate::python::Python;
 use crate::secrets;
 use crate::usage_error::UsageError;
+use crate::worker_count::WorkerCount;
 
 /// Deaths in a row without a finished job after which a model is defunct.
 const GIVE_UP_AFTER: u32 = 5;
@@ -47,7 +50,11 @@ pub(crate) const NO_TARGET: Target = Target {
 
 /// What differs between the commands that run a model.
 pub(crate) struct ModelConfig {
-    pub(crate) children: usize,
+    pub(crate) workers: WorkerCount,
+    /// The GPUs for the model. `None`: it sees what the command sees.
+    pub(crate) gpus: Option<GpuSetup>,
+    pub(crate) autoscaling: Option<Autoscaling>,
+    pub(crate) spare: Option<SpareKind>,
     pub(crate) slots: Option<u32>,
     /// The most slots of code that changes its concurrency while it runs.
     pub(crate) max_slots: Option<u32>,
@@ -136,6 +143,11 @@ impl ModelStarter {
     pub(crate) fn with_env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.launch.env.push((name.into(), value.into()));
         self
+    }
+
+    /// The number of the model's children.
+    pub(crate) fn children(&self) -> usize {
+        self.launch.children
     }
 
     /// The folder for temporary files.
@@ -279,17 +291,27 @@ impl ModelFactory {
         })
     }
 
-    /// Starts a model.
-    pub(crate) fn start(&self, model: &ModelSource, observer: Arc<dyn Observer>) -> Runtime {
-        self.starter(model).start(observer)
-    }
-
-    /// What starts a model later, or again.
-    pub(crate) fn starter(&self, model: &ModelSource) -> ModelStarter {
+    /// What starts a version of a model now, later, or again.
+    pub(crate) fn starter(&self, model: &ModelSource, name: &str, version: &str) -> ModelStarter {
+        let mut launch = self.launch(model);
+        if let Some(gpus) = &self.config.gpus {
+            gpus.warn_about(model);
+            launch.gpus = gpus.assigner(model, name, version);
+        }
         ModelStarter {
-            launch: self.launch(model),
+            launch,
             scratch: self.scratch.clone(),
         }
+    }
+
+    /// Whether the children of a version probably fit into the free memory of the GPUs.
+    pub(crate) fn fits_on_gpus(&self, model: &ModelSource, name: &str, version: &str) -> bool {
+        let Some(gpus) = &self.config.gpus else {
+            return true;
+        };
+        let children = self.config.workers.children(gpus.places(model));
+        let assigner = gpus.assigner(model, name, version);
+        assigner.is_none_or(|assigner| assigner.fits(children))
     }
 
     /// The environment variables of a model's children.
@@ -304,10 +326,13 @@ impl ModelFactory {
                 slots.to_string().into(),
             ));
         }
+        let hidden = self.config.gpus.as_ref();
+        let hidden = hidden.and_then(|gpus| gpus.hiding_variable(model));
+        env.extend(hidden.map(|(name, value)| (name.into(), value.into())));
         env
     }
 
-    /// How the children of a model are launched.
+    /// How the children of a model are launched, without GPUs of their own.
     pub(crate) fn launch(&self, model: &ModelSource) -> LaunchConfig {
         let Self {
             args,
@@ -318,6 +343,7 @@ impl ModelFactory {
         } = self;
         let selected = environments::select(model, &config.environments, python, scratch.path());
         let env = self.env_of(model);
+        let places = config.gpus.as_ref().and_then(|gpus| gpus.places(model));
         LaunchConfig {
             python: selected.python.program,
             python_path: selected.python.path,
@@ -331,7 +357,9 @@ impl ModelFactory {
             },
             slots: config.slots.or(env.max_concurrency).or(model.concurrency),
             max_slots: config.max_slots,
-            children: config.children,
+            children: config.workers.children(places),
+            autoscaling: config.autoscaling,
+            spare: config.spare,
             queue_limit: config.queue_limit,
             setup_timeout: args
                 .setup_timeout
@@ -352,6 +380,7 @@ impl ModelFactory {
                 .chain(config.hidden_env)
                 .map(Into::into)
                 .collect(),
+            gpus: None,
             run_as: config.run_as.clone(),
             limits: config.limits,
             batch: config.batch,

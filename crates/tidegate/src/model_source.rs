@@ -28,6 +28,8 @@ pub(crate) struct ModelSource {
     pub(crate) env: Vec<(OsString, OsString)>,
     /// `image`
     pub(crate) image: Option<String>,
+    /// `build.gpu`
+    pub(crate) gpu: Option<bool>,
 }
 
 /// The file that makes a folder a model.
@@ -118,6 +120,7 @@ impl ModelSource {
             mode,
             env,
             image: yaml.image,
+            gpu: yaml.build.gpu,
         })
     }
 
@@ -134,6 +137,7 @@ impl ModelSource {
             concurrency: None,
             env: script_env(args, &script, Some(dir.clone())),
             image: None,
+            gpu: None,
             dir,
         })
     }
@@ -162,6 +166,7 @@ impl ModelSource {
             concurrency: None,
             env: script_env(args, given, std::env::current_dir().ok()),
             image: None,
+            gpu: None,
         })
     }
 
@@ -372,7 +377,7 @@ mod tests {
         .unwrap();
         assert_eq!(model.predictor_ref, "predict.py:Predictor");
         assert_eq!(model.train_ref.as_deref(), Some("train.py:train"));
-        assert_eq!(model.concurrency, Some(4));
+        assert_eq!((model.concurrency, model.gpu), (Some(4), Some(true)));
         assert_eq!(
             model.env,
             [("A".into(), "1".into()), ("B".into(), "x=y".into())]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use tidegate_runtime::{Observer, Phase};
+use tidegate_runtime::{Observer, Phase, PoolEvent};
 
 use crate::build_info;
 use crate::cli::{LogFormat, ProgressMode};
@@ -255,6 +255,28 @@ impl Observer for StartupProgress {
             && let Some(banner) = (self.on_ready)()
         {
             self.print(&banner);
+        }
+    }
+
+    fn pool_event(&self, event: PoolEvent<'_>) {
+        let _in_model = self
+            .model
+            .as_deref()
+            .map(|model| tracing::info_span!("of", model).entered());
+        match event {
+            PoolEvent::ScaleUpFailed { child, reason } => tracing::warn!(
+                worker = child,
+                reason,
+                "failed to start another process, retrying later"
+            ),
+            PoolEvent::SpareReady { after } => {
+                tracing::info!(seconds = after.as_secs_f64(), "spare process ready");
+            }
+            PoolEvent::SpareFailed { reason, pause } => tracing::warn!(
+                reason,
+                pause_s = pause.as_secs(),
+                "spare process failed, retrying later"
+            ),
         }
     }
 }

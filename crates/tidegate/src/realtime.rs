@@ -13,6 +13,7 @@ use crate::config::{self, ParsedConfig};
 use crate::model_source::is_handler_folder;
 use crate::runpod_env::RealtimeEnv;
 use crate::usage_error::UsageError;
+use crate::worker_count::WorkerCount;
 
 /// Parses the command line.
 pub(crate) fn parse_command_line(arguments: &[OsString]) -> anyhow::Result<Cli> {
@@ -56,7 +57,7 @@ fn with_realtime(args: ServeArgs, matches: &ArgMatches, realtime: RealtimeEnv) -
         args.listen.allowed_hosts.push(AllowedHost::Any);
     }
     if source("workers") == FlagSource::Default {
-        args.workers = realtime.workers;
+        args.workers = WorkerCount::fixed(realtime.workers);
     }
     args
 }
@@ -173,10 +174,10 @@ mod tests {
                 (
                     args.listen.host.as_str(),
                     args.listen.port,
-                    args.workers,
+                    args.workers.children(None),
                     args.listen.allow_anonymous
                 ),
-                ("0.0.0.0", 8001, 3, true)
+                ("0.0.0.0", 8001, WorkerCount::fixed(3), true)
             );
         }
     }
@@ -198,10 +199,10 @@ mod tests {
             (
                 args.listen.host.as_str(),
                 args.listen.port,
-                args.workers,
+                args.workers.children(None),
                 args.listen.allow_anonymous
             ),
-            ("192.0.2.1", 9, 1, false)
+            ("192.0.2.1", 9, WorkerCount::fixed(1), false)
         );
         assert_eq!(served(&["tidegate", "serve", "folder"]).listen.port, 5000);
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -223,10 +224,10 @@ mod tests {
             (
                 args.listen.host.as_str(),
                 args.listen.port,
-                args.workers,
+                args.workers.children(None),
                 args.listen.allow_anonymous
             ),
-            ("192.0.2.1", 9, 2, false)
+            ("192.0.2.1", 9, WorkerCount::fixed(2), false)
         );
         let worker = served(&["tidegate", "worker", "handler.py", "--drain-timeout", "3s"]);
         assert_eq!(worker.drain_timeout.as_secs(), 3);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use axum::Router;
 use jiff::Timestamp;
+use tidegate_core::gpu::GpuSource;
 use tidegate_core::port::BoxFuture;
 use tidegate_core::queue::{Queue, UpkeepHandler};
 use tidegate_core::store::StoreMetrics;
@@ -144,6 +145,7 @@ impl ListeningServer {
             job_services,
             metrics,
             ui,
+            gpus,
         } = parts;
         let ui_sources = UiSources {
             command: ui.command,
@@ -158,6 +160,7 @@ impl ListeningServer {
             directors: ui.directors,
             replicas: ui.replicas,
             file_origins: ui.file_origins.clone(),
+            gpus: Arc::clone(&gpus),
             settings: ui.settings,
         };
         let ui_data = UiData::new(ui_sources);
@@ -168,11 +171,12 @@ impl ListeningServer {
             cluster: metrics.cluster,
             director: None,
             router: None,
+            gpus: Arc::clone(&gpus),
             build: build_info::BUILD,
             started_at: self.started_at,
         };
         let routes = routes
-            .merge(admin::routes(Arc::clone(&job_services)))
+            .merge(admin::routes(Arc::clone(&job_services), gpus))
             .merge(metrics::routes(sources))
             .merge(ui_data.routes())
             .merge(ui::page_routes(&ui.file_origins));
@@ -203,6 +207,8 @@ pub(crate) struct ServerParts {
     pub(crate) job_services: JobServices,
     pub(crate) metrics: ServerMetrics,
     pub(crate) ui: UiParts,
+    /// The GPUs of the machine, if the server uses them.
+    pub(crate) gpus: Arc<dyn GpuSource>,
 }
 
 /// What the web UI of a server shows, besides its jobs.

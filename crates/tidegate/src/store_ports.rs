@@ -1,6 +1,6 @@
 //! The ports of the open store, whichever database is behind them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate_core::file_index::FileIndex;
@@ -46,6 +46,14 @@ pub(crate) struct DurableState {
     pub(crate) ports: StorePorts,
     /// Where the files are. Absent if the store is a database elsewhere and there is no data directory.
     pub(crate) files: Option<FilesFolder>,
+}
+
+impl DurableState {
+    /// The data directory, if there is one.
+    pub(crate) fn data_dir(&self) -> Option<&Path> {
+        let (FilesFolder::Own(folder) | FilesFolder::Shared(folder)) = self.files.as_ref()?;
+        folder.parent()
+    }
 }
 
 /// The folder for files in the data directory.

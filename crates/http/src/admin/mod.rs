@@ -6,6 +6,7 @@
 //! clients share one account.
 
 mod deliveries;
+mod gpus;
 mod job_page;
 mod jobs;
 mod models;
@@ -19,6 +20,7 @@ use axum::Router;
 use axum::middleware::from_fn;
 use axum::routing::{any, get, post};
 use tidegate_core::Account;
+use tidegate_core::gpu::GpuSource;
 use tidegate_service::JobService;
 
 use crate::access::{Identity, Role, require_operator};
@@ -33,7 +35,14 @@ pub(crate) use wire::{Child as ChildDocument, Queue as QueueDocument};
 pub type JobServices = Arc<dyn Fn() -> Vec<JobService> + Send + Sync>;
 
 /// The routes of the admin API.
-pub fn routes(job_services: JobServices) -> Router {
+pub fn routes(job_services: JobServices, gpus: Arc<dyn GpuSource>) -> Router {
+    let machine = Router::new()
+        .route("/admin/gpus", get(gpus::list))
+        .route_layer(from_fn(require_operator))
+        .with_state(gpus::GpuRouteState {
+            job_services: Arc::clone(&job_services),
+            gpus,
+        });
     let server = Router::new()
         .route("/admin/models", get(models::models))
         .route("/admin/models/{owner}/{name}/logs", get(models::logs))
@@ -51,6 +60,7 @@ pub fn routes(job_services: JobServices) -> Router {
         .merge(server)
         .method_not_allowed_fallback(reply::no_such_method)
         .with_state(job_services)
+        .merge(machine)
 }
 
 /// The account whose jobs a client sees; `None` means all accounts.

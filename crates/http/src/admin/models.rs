@@ -46,11 +46,7 @@ pub(super) async fn queues(State(job_services): State<JobServices>) -> Response 
 /// `GET /admin/children`
 pub(super) async fn children(State(job_services): State<JobServices>) -> Response {
     let each = |jobs: tidegate_service::JobService| {
-        let model = jobs.target().model.clone();
-        jobs.pool_status()
-            .children
-            .into_iter()
-            .map(move |child| wire::Child::of(&model, child))
+        wire::Child::all(&jobs.target().model, jobs.pool_status())
     };
     let children = job_services().into_iter().flat_map(each).collect();
     reply::ok(&wire::Children { children })

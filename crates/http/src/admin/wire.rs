@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use tidegate_core::gpu::GpuId;
 use tidegate_core::health::{Health, HealthReport, SetupReport, SetupStatus};
-use tidegate_core::pool_status::{PoolStatus, ProcessState, ProcessStatus};
+use tidegate_core::pool_status::{PoolStatus, ProcessState, ProcessStatus, SpareKind};
 use tidegate_core::record::{Api, JobSummary, Target};
 use tidegate_core::{Account, JobKind, Status};
 use tidegate_service::{Attempt, DeliveryRecord, DeliveryState, QueueCounts, Snapshot};
@@ -26,6 +27,9 @@ pub(super) struct Models {
 /// One model and its health.
 #[derive(Debug, Serialize)]
 pub(super) struct Model {
+    /// The number of processes that the load needs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    children_wanted: Option<usize>,
     /// The error of its health check, or how its last process died.
     #[serde(skip_serializing_if = "Option::is_none")]
     health_error: Option<String>,
@@ -62,6 +66,7 @@ impl Model {
             took_s: setup.completed_at.map(|end| seconds(setup.started_at, end)),
         });
         Self {
+            children_wanted: pool.wanted,
             health_error: report.health_error,
             health: report.health,
             model: target.model.clone(),
@@ -135,6 +140,9 @@ pub(super) struct Children {
 /// One process of a model.
 #[derive(Debug, Serialize)]
 pub(crate) struct Child {
+    /// The GPUs that it was given, as in `CUDA_VISIBLE_DEVICES`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu: Option<String>,
     jobs: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_end: Option<String>,
@@ -147,12 +155,31 @@ pub(crate) struct Child {
     restarts: u64,
     since: String,
     slots: usize,
+    /// For a process that waits to replace another: how much of the model it has loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spare: Option<SpareKind>,
     state: ProcessState,
 }
 
 impl Child {
-    pub(crate) fn of(model: &str, child: ProcessStatus) -> Self {
+    /// The processes of a model, and those that wait to replace one of them.
+    pub(crate) fn all(model: &str, pool: PoolStatus) -> Vec<Self> {
+        let children = pool
+            .children
+            .into_iter()
+            .map(|child| Self::of(model, child));
+        let spares = pool.spares.into_iter().map(|spare| Self {
+            spare: Some(spare.kind),
+            ..Self::of(model, spare.process)
+        });
+        children.chain(spares).collect()
+    }
+
+    fn of(model: &str, child: ProcessStatus) -> Self {
+        let gpus: Vec<&str> = child.gpus.iter().map(GpuId::as_str).collect();
         Self {
+            gpu: (!gpus.is_empty()).then(|| gpus.join(",")),
+            spare: None,
             jobs: child.jobs,
             last_end: child.last_end,
             memory_bytes: child.memory,

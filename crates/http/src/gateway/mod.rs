@@ -39,6 +39,7 @@ use axum::body::Body;
 use hyper::{Request, Response};
 use jiff::Timestamp;
 use tidegate_core::counters::Counter;
+use tidegate_core::gpu::NoGpus;
 use tidegate_core::store::StoreError;
 use tidegate_router::FleetRegistry;
 use tidegate_router::control::FleetControl;
@@ -149,6 +150,7 @@ impl Gateway {
             cluster: None,
             director: None,
             router: Some(router.clone()),
+            gpus: Arc::new(NoGpus),
             build: state.build.clone(),
             started_at: state.started_at,
         };
@@ -165,6 +167,7 @@ impl Gateway {
             directors: None,
             replicas: None,
             file_origins: Vec::new(),
+            gpus: Arc::new(NoGpus),
             settings: parts.settings,
         };
         let ui = UiData::new(ui);

@@ -15,8 +15,10 @@ use super::MetricSources;
 use super::cluster_families::CLUSTER;
 use super::director_families::DIRECTOR;
 use super::exposition::CollectedMetrics;
+use super::gpu_families::GPUS;
 use super::process_stats::ServerProcessStats;
 use super::router_families::ROUTER;
+use crate::gpus::{self, GpuUsage};
 
 /// A metric family: a name and its samples for all label values.
 pub(super) struct MetricFamily {
@@ -60,6 +62,7 @@ pub(super) struct MetricSnapshot<'a> {
     process: ServerProcessStats,
     pub(super) sources: &'a MetricSources,
     pub(super) cluster: Option<Arc<ClusterState>>,
+    pub(super) gpus: Vec<GpuUsage>,
     now: Timestamp,
 }
 
@@ -73,7 +76,8 @@ struct ModelMetrics {
 
 /// All families, in the order in which they are written.
 pub(super) fn all() -> impl Iterator<Item = &'static MetricFamily> {
-    FAMILIES.iter().chain(CLUSTER).chain(DIRECTOR).chain(ROUTER)
+    let shared = FAMILIES.iter().chain(GPUS);
+    shared.chain(CLUSTER).chain(DIRECTOR).chain(ROUTER)
 }
 
 /// Collects the samples of the families that this process has.
@@ -92,7 +96,10 @@ pub(super) fn collect(
             None => models.push(ModelMetrics::of(jobs)),
         }
     }
+    let gpus = gpu_usage(sources, &models);
+    let on_gpus = (!gpus.is_empty()).then_some(GPUS);
     let snapshot = MetricSnapshot {
+        gpus,
         models,
         process: ServerProcessStats::read(),
         sources,
@@ -103,13 +110,26 @@ pub(super) fn collect(
     let director = sources.director.is_some().then_some(DIRECTOR);
     let shared = FAMILIES.iter();
     let router = sources.router.is_some().then_some(ROUTER);
-    let own = [cluster, director, router].into_iter().flatten().flatten();
+    let own = [on_gpus, cluster, director, router]
+        .into_iter()
+        .flatten()
+        .flatten();
     CollectedMetrics(
         shared
             .chain(own)
             .map(|family| (family, (family.samples)(&snapshot)))
             .collect(),
     )
+}
+
+/// The GPUs with the processes of the models, as numbered in the other families.
+fn gpu_usage(sources: &MetricSources, models: &[ModelMetrics]) -> Vec<GpuUsage> {
+    let children = models.iter().flat_map(|model| {
+        let children = model.pool.children.iter();
+        children.map(|child| (model.name.clone(), child.clone()))
+    });
+    let children: Vec<_> = children.collect();
+    gpus::usage(&sources.gpus.report(), &children, gpus::parent_of)
 }
 
 pub(super) const fn counter(
@@ -302,6 +322,33 @@ const FAMILIES: &[MetricFamily] = &[
         },
     ),
     gauge(
+        "tidegate_children_wanted",
+        "Processes that the load of the model needs; above the maximum of --workers while jobs wait although the maximum runs",
+        |snapshot| snapshot.gauges(|model| Some(model.pool.wanted? as f64)),
+    ),
+    gauge(
+        "tidegate_spares",
+        "Processes that wait to replace one of the model, by state",
+        |snapshot| {
+            let states = |model: &ModelMetrics| {
+                let spares = &model.pool.spares;
+                let count = |state: ProcessState| {
+                    let each = spares.iter().filter(|spare| spare.process.state == state);
+                    each.count() as f64
+                };
+                let each = ProcessState::ALL.iter();
+                each.map(|state| {
+                    (
+                        model.labels(&[("state", state.as_str())]),
+                        MetricValue::Gauge(count(*state)),
+                    )
+                })
+                .collect::<Vec<_>>()
+            };
+            snapshot.models.iter().flat_map(states).collect()
+        },
+    ),
+    gauge(
         "tidegate_child_memory_bytes",
         "Resident memory of a process of the model, without the processes that it started",
         |snapshot| {
@@ -327,12 +374,8 @@ const FAMILIES: &[MetricFamily] = &[
         "tidegate_child_restarts_total",
         "Processes of the model that were started to replace another",
         |snapshot| {
-            let restarts =
-                |model: &ModelMetrics| model.pool.children.iter().map(|child| child.restarts).sum();
-            snapshot
-                .models
-                .iter()
-                .map(|model| (model.labels(&[]), MetricValue::Counter(restarts(model))))
+            let each = snapshot.models.iter();
+            each.map(|model| (model.labels(&[]), MetricValue::Counter(model.pool.restarts)))
                 .collect()
         },
     ),

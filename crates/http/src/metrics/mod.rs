@@ -5,6 +5,7 @@ mod cluster_families;
 mod director_families;
 mod exposition;
 mod families;
+mod gpu_families;
 mod process_stats;
 mod router_families;
 
@@ -19,6 +20,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use jiff::Timestamp;
 use tidegate_core::director_metrics::{DirectorMetrics, DirectorState};
+use tidegate_core::gpu::GpuSource;
 use tidegate_core::store::StoreMetrics;
 use tidegate_service::ClusterMonitor;
 
@@ -44,6 +46,8 @@ pub struct MetricSources {
     pub director: Option<DirectorMetricSource>,
     /// The router that this process is.
     pub router: Option<RouterMetricSource>,
+    /// The GPUs of the machine, if the process uses them.
+    pub gpus: Arc<dyn GpuSource>,
     /// The version of this build.
     pub build: BuildInfo,
     /// When the server started.

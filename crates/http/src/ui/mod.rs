@@ -28,6 +28,7 @@ use axum::http::HeaderMap;
 use axum::middleware::from_fn;
 use axum::routing::{any, get};
 use jiff::Timestamp;
+use tidegate_core::gpu::GpuSource;
 use tidegate_service::{
     ApiReplicas, ClusterMonitor, ClusterState, DirectorSightings, JobService, ModelRegistry,
 };
@@ -78,6 +79,8 @@ pub struct UiSources {
     pub replicas: Option<Arc<ApiReplicas>>,
     /// Where output files are downloaded from, if not from the server itself.
     pub file_origins: Vec<Url>,
+    /// The GPUs of the machine.
+    pub gpus: Arc<dyn GpuSource>,
     /// The settings of the command.
     pub settings: Arc<[Setting]>,
 }

@@ -148,6 +148,9 @@ fn texts_of(sections: &Sections) -> SectionTexts {
     if let Some(directors) = &sections.directors {
         texts.insert("directors", text(directors));
     }
+    if !sections.gpus.is_empty() {
+        texts.insert("gpus", text(&sections.gpus));
+    }
     if let Some(replicas) = &sections.replicas {
         texts.insert("replicas", text(replicas));
     }
@@ -196,6 +199,7 @@ mod tests {
             directors: None,
             replicas: None,
             router: None,
+            gpus: Vec::new(),
         }
     }
 

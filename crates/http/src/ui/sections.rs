@@ -18,6 +18,7 @@ use super::load::one_per_model;
 use super::wire::{ModelKind, ModelSummary};
 use super::{ListedEndpoint, UiState};
 use crate::admin::{ChildDocument, QueueDocument};
+use crate::gpus::{self, GpuDocument};
 
 /// What the dashboard shows, at one time.
 pub(super) struct Sections {
@@ -31,6 +32,8 @@ pub(super) struct Sections {
     pub(super) directors: Option<Vec<DirectorDocument>>,
     pub(super) replicas: Option<Vec<ReplicaDocument>>,
     pub(super) router: Option<RouterDocument>,
+    /// Empty on a machine without GPUs.
+    pub(super) gpus: Vec<GpuDocument>,
 }
 
 /// A model with its slots and jobs.
@@ -115,6 +118,7 @@ impl UiState {
     pub(super) fn read_sections(&self, cluster: Option<&ClusterState>) -> Sections {
         let sample = self.load_sample(cluster);
         let services = self.job_services();
+        let gpus = gpus::of_services(&self.sources.gpus, &services).into_iter();
         let pools: Vec<(Target, PoolStatus)> = services
             .iter()
             .map(|jobs| (jobs.target().clone(), jobs.pool_status()))
@@ -155,6 +159,7 @@ impl UiState {
             directors: self.directors(),
             replicas: self.replicas(sample.at),
             router: self.router_document(),
+            gpus: gpus.map(GpuDocument::from).collect(),
         }
     }
 
@@ -313,10 +318,7 @@ fn count_cluster_queues(queues: &mut [QueueShares], cluster: &ClusterState) {
 }
 
 fn children(pools: Vec<(Target, PoolStatus)>) -> Vec<ChildDocument> {
-    let each = |(target, pool): (Target, PoolStatus)| {
-        let children = pool.children.into_iter();
-        children.map(move |child| ChildDocument::of(&target.model, child))
-    };
+    let each = |(target, pool): (Target, PoolStatus)| ChildDocument::all(&target.model, pool);
     pools.into_iter().flat_map(each).collect()
 }
 

@@ -5,6 +5,7 @@ import test from 'node:test';
 
 import { findSettings } from '../dashboard/config/settings.js';
 import { attemptCount, canReplay, lastResult } from '../dashboard/deliveries/delivery.js';
+import { gpuTitle, memoryText, userLines } from '../dashboard/overview/gpus.js';
 import { childState, failedFirst, healthSummary } from '../dashboard/overview/models.js';
 import { shares } from '../dashboard/overview/queues.js';
 import { slotCounts, slotText } from '../dashboard/overview/slots.js';
@@ -88,4 +89,22 @@ test('settings are found by flag, variable, value and origin', () => {
   assert.deepEqual(names('--max ENVIR'), ['max_body']);
   assert.deepEqual(names('5000'), ['port']);
   assert.deepEqual(names('', true), ['max_body']);
+});
+
+/** @param {Partial<import('../dashboard/overview/gpus.js').Gpu>} parts */
+const gpu = (parts) => ({ id: '0', index: 0, kind: 'card', uuid: 'GPU-0', name: 'H200', memory_total_bytes: 2 ** 31, memory_used_bytes: 2 ** 30, utilization_percent: 5, temperature_celsius: 40, xid_errors: 0, last_xid: null, children: [], other_processes: null, other_memory_bytes: null, ...parts });
+
+test('a GPU lists what uses it, and what is unknown', () => {
+  const children = [
+    { model: 'local/a', number: 0, pid: 7, memory_bytes: 2 ** 30 },
+    { model: 'local/b', number: 1, pid: 8, memory_bytes: null },
+  ];
+  assert.deepEqual(userLines(gpu({ children, other_processes: 1, other_memory_bytes: 2 ** 20 })), ['local/a #0: 1 GiB', 'local/b #1: unknown', '1 other process: 1 MiB']);
+  assert.deepEqual(userLines(gpu({})), []);
+});
+
+test('the memory and the title of a GPU', () => {
+  assert.equal(memoryText(gpu({})), '1 GiB of 2 GiB');
+  assert.equal(memoryText(gpu({ memory_used_bytes: null })), 'unknown');
+  assert.deepEqual(['card', 'divided', 'mig'].map((kind) => gpuTitle(gpu({ kind }))), ['GPU 0', 'GPU 0, divided by MIG', 'MIG device of GPU 0']);
 });

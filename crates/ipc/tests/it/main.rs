@@ -59,9 +59,13 @@ fn control_requests() {
             max_size: Some(16),
             max_wait_micros: None,
         },
+        waits_for_setup: true,
     };
     let all = [
         R::Init(init),
+        R::SetUp {
+            env: BTreeMap::from([("CUDA_VISIBLE_DEVICES".into(), "1".into())]),
+        },
         R::Cancel { slot: 2, nth: 3 },
         R::Healthcheck { id: 7 },
         R::Shutdown,
@@ -97,6 +101,10 @@ fn control_responses() {
         R::Schema {
             schema: raw(r#"{"openapi":"3.0.2"}"#),
         },
+        R::Imported {
+            uses_gpu: false,
+            has_driver: true,
+        },
         R::Ready(ready),
         R::Log {
             source: WireLogSource::Stderr,
@@ -113,6 +121,9 @@ fn control_responses() {
         R::Failed {
             slot: 1,
             error: "socket closed".into(),
+        },
+        R::Broken {
+            reason: "CUDA error: device-side assert triggered".into(),
         },
         R::Fatal(fatal),
         R::DroppedLogs {
@@ -201,6 +212,9 @@ fn slot_responses() {
             error: "ValueError: no".into(),
         },
         R::Retire,
+        R::Broken {
+            reason: "CUDA error: device-side assert triggered".into(),
+        },
         R::Cancelled { id: "a".into() },
         R::BatchCall { items: vec![0, 1] },
         R::Item {

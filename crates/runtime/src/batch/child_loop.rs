@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::batcher::RegisteredChild;
 use super::item::{BatchItem, ItemLocation};
 use crate::child::message_parser::{MalformedMessage, MessageParser, Parsed};
+use crate::child::process::Retirement;
 use crate::child::slot_socket::{SlotSocket, SlotSocketError};
 use crate::supervisor::{EXIT_GRACE, RuntimeShared};
 
@@ -205,7 +206,10 @@ impl<'a> RunningBatch<'a> {
             }
             Parsed::Retire => {
                 open.item.set_refreshes();
-                self.socket.child.retire();
+                self.socket.child.retire(Retirement::Requested);
+            }
+            Parsed::Broken(reason) => {
+                self.socket.child.retire(Retirement::GpuError(reason));
             }
             Parsed::Nothing => {}
         }

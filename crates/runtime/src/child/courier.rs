@@ -18,6 +18,7 @@ use super::job_request::JobFiles;
 use super::message_parser::{MalformedMessage, MessageParser, Parsed};
 use super::outgoing_frame::OutgoingFrame;
 use super::pool_slot::SocketPermit;
+use super::process::Retirement;
 use super::slot_socket::SlotSocketError;
 use crate::scratch::Scratch;
 use crate::supervisor::EXIT_GRACE;
@@ -148,7 +149,13 @@ impl SlotJob {
             Parsed::Retire => {
                 self.refreshes = true;
                 if let Some(permit) = &mut self.permit {
-                    permit.socket().child.retire();
+                    permit.socket().child.retire(Retirement::Requested);
+                }
+                Ok(None)
+            }
+            Parsed::Broken(reason) => {
+                if let Some(permit) = &mut self.permit {
+                    permit.socket().child.retire(Retirement::GpuError(reason));
                 }
                 Ok(None)
             }

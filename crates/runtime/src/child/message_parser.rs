@@ -17,6 +17,8 @@ pub(crate) enum Parsed {
     Event(Event),
     /// The child asks to be replaced after its jobs.
     Retire,
+    /// The child can no longer use its GPU, for this reason.
+    Broken(String),
     /// The message belongs to a later one.
     Nothing,
 }
@@ -70,6 +72,7 @@ impl MessageParser {
                 return Ok(Parsed::Nothing);
             }
             SlotResponse::Retire => return Ok(Parsed::Retire),
+            SlotResponse::Broken { reason } => return Ok(Parsed::Broken(reason.into_owned())),
             // The child checks names, so a message like this does not come from our code.
             SlotResponse::Metric { name, .. } if name.split('.').count() > MAX_METRIC_DEPTH => {
                 return Err(MalformedMessage);

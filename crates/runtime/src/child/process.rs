@@ -1,6 +1,6 @@
 //! [`ChildProcess`]: the handle of a running child, for the supervisor and for jobs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -21,8 +21,10 @@ pub(crate) struct ChildProcess {
     pid: u32,
     requests: mpsc::UnboundedSender<ControlRequest>,
     dead: CancellationToken,
-    /// Cancelled when the child asks to be replaced.
+    /// Cancelled when the child gets no more jobs.
     retired: CancellationToken,
+    /// Why, once it is.
+    retirement: OnceLock<Retirement>,
     /// The desired concurrency plus one; zero until the child has reported it.
     desired_concurrency: AtomicU32,
     /// Whether the server killed the child.
@@ -40,6 +42,27 @@ pub(crate) struct ChildProcess {
     next_healthcheck: AtomicU64,
 }
 
+/// Why a child gets no more jobs and exits, although it has not failed by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Retirement {
+    /// A job asked for a new process.
+    Requested,
+    /// The load does not need the child.
+    NotNeeded,
+    /// The child can no longer use its GPU; the text is the error.
+    GpuError(String),
+}
+
+impl std::fmt::Display for Retirement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Requested => f.write_str("the model requested a new process"),
+            Self::NotNeeded => f.write_str("the load needs fewer processes"),
+            Self::GpuError(reason) => write!(f, "the process can no longer use its GPU: {reason}"),
+        }
+    }
+}
+
 impl ChildProcess {
     pub(crate) fn new(
         pid: u32,
@@ -52,6 +75,7 @@ impl ChildProcess {
             requests,
             dead: CancellationToken::new(),
             retired: CancellationToken::new(),
+            retirement: OnceLock::new(),
             desired_concurrency: AtomicU32::new(0),
             killed: AtomicBool::new(false),
             out_of_memory: AtomicBool::new(false),
@@ -78,6 +102,11 @@ impl ChildProcess {
     /// Asks the child to cancel job number `nth` of a slot.
     pub(crate) fn cancel(&self, slot: SlotId, nth: u64) {
         self.send(ControlRequest::Cancel { slot, nth });
+    }
+
+    /// Asks a child that has imported the model to run its setup.
+    pub(crate) fn set_up(&self, env: BTreeMap<String, String>) {
+        self.send(ControlRequest::SetUp { env });
     }
 
     /// Asks the child to finish its jobs and exit.
@@ -147,16 +176,23 @@ impl ChildProcess {
     }
 
     /// Sends the child no more jobs. It exits by itself when its last slot is closed.
-    pub(crate) fn retire(&self) {
+    pub(crate) fn retire(&self, why: Retirement) {
+        // The first reason is the cause.
+        self.retirement.set(why).ok();
         self.retired.cancel();
     }
 
-    /// Waits until the child asks to be replaced.
+    /// Why the child gets no more jobs, if it does not.
+    pub(crate) fn retirement(&self) -> Option<&Retirement> {
+        self.retirement.get()
+    }
+
+    /// Waits until the child gets no more jobs.
     pub(crate) async fn retired(&self) {
         self.retired.cancelled().await;
     }
 
-    /// Whether the child has asked to be replaced.
+    /// Whether the child gets no more jobs.
     pub(crate) fn has_retired(&self) -> bool {
         self.retired.is_cancelled()
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
+use tidegate_core::gpu::{GpuId, visible_devices};
 use tidegate_ipc::ProcessTag;
 use tokio::net::UnixListener;
 use tokio::process::{ChildStdin, ChildStdout, Command};
@@ -75,6 +76,7 @@ pub(crate) fn spawn(
     launch: &LaunchConfig,
     scratch: &Scratch,
     reaper: &Reaper,
+    gpus: Option<&[GpuId]>,
 ) -> Result<Spawned, SpawnError> {
     let socket = scratch.unique_path();
     let listen_failed = |source| SpawnError::Listen {
@@ -96,7 +98,7 @@ pub(crate) fn spawn(
     };
     let tag = reaper::new_tag(scratch.next_number());
     let spawn = || {
-        let process = command(launch, scratch, &tag).spawn()?;
+        let process = command(launch, scratch, &tag, gpus).spawn()?;
         let pid = process.id().expect("it has not been waited for");
         Ok(((process, pid), pid))
     };
@@ -112,7 +114,12 @@ pub(crate) fn spawn(
     })
 }
 
-fn command(launch: &LaunchConfig, scratch: &Scratch, tag: &ProcessTag) -> Command {
+fn command(
+    launch: &LaunchConfig,
+    scratch: &Scratch,
+    tag: &ProcessTag,
+    gpus: Option<&[GpuId]>,
+) -> Command {
     let mut command = Command::new(&launch.python);
     command
         .args(["-u", "-c", "from tidegate.child import main; main()"])
@@ -129,15 +136,21 @@ fn command(launch: &LaunchConfig, scratch: &Scratch, tag: &ProcessTag) -> Comman
     for name in &launch.hidden_env {
         command.env_remove(name);
     }
+    if let Some(gpus) = gpus {
+        command.envs(visible_devices(gpus));
+    }
     let (name, value) = reaper::tag_variable(tag);
     command.env(name, value);
     command.envs(interpreter_path::variables(launch, scratch));
     if let Some(user) = &launch.run_as {
+        // Libraries cache what they download below the home folder, or in the folders that inherited
+        // variables such as HF_HOME and TORCH_HOME name: all children have the same ones.
+        let home = scratch.home().or(user.home.as_deref());
         // `uid` also drops the supplementary groups.
         command
             .gid(user.gid)
             .uid(user.uid)
-            .env("HOME", user.home.as_deref().unwrap_or("/".as_ref()));
+            .env("HOME", home.unwrap_or("/".as_ref()));
     }
     if !launch.python_path.is_empty() {
         let inherited = launch

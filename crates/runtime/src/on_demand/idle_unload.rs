@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tidegate_core::gpu::GpuId;
 use tidegate_core::port::Executor;
 use tokio::time::Instant;
 
@@ -89,6 +90,13 @@ impl Evictable for Inner {
             .as_ref()
             .filter(|loaded| !loaded.is_loading())
             .map(|_| self.last_used())
+    }
+
+    fn uses_gpus(&self, gpus: &[GpuId]) -> bool {
+        let loaded = self.loaded.load();
+        loaded
+            .as_ref()
+            .is_some_and(|loaded| loaded.runtime.uses_gpus(gpus))
     }
 
     async fn unload_now(&self) {

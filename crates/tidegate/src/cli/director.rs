@@ -9,8 +9,9 @@ use tidegate_net::{AllowedNetworks, Url};
 use tidegate_queue::redis::RedisUrls;
 
 use super::batch::BatchArgs;
-use super::{ModelArgs, UploadArgs, heading};
+use super::{GpuArgs, ModelArgs, UploadArgs, heading};
 use crate::data_dir::DataDir;
+use crate::worker_count::WorkerCount;
 use crate::{replicate_setup, units};
 
 /// Examples at the end of `director --help`.
@@ -119,9 +120,12 @@ pub(crate) struct DirectorArgs {
     #[arg(long, env = "TIDEGATE_DATA_DIR", value_name = "DIR", help_heading = heading::FILES)]
     pub(crate) data_dir: Option<DataDir>,
 
-    /// Processes that run the model, each with its own copy of it
-    #[arg(long, env = "TIDEGATE_WORKERS", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), help_heading = heading::PROCESS)]
-    pub(crate) workers: u16,
+    #[command(flatten)]
+    pub(crate) gpu: GpuArgs,
+
+    /// Processes that run the model, each with its own copy of it; `auto` starts one per GPU
+    #[arg(long, env = "TIDEGATE_WORKERS", value_name = "N|auto", default_value = "1", value_parser = WorkerCount::parse_fixed, help_heading = heading::PROCESS)]
+    pub(crate) workers: WorkerCount,
     /// Run the model as this user and group, by name or number; the director must run as root
     #[arg(long, env = "TIDEGATE_RUN_AS", value_name = "USER[:GROUP]", help_heading = heading::PROCESS)]
     pub(crate) run_as: Option<String>,

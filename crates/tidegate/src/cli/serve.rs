@@ -1,6 +1,7 @@
 //! The arguments of `tidegate serve`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{BoolishValueParser, FalseyValueParser};
@@ -10,10 +11,11 @@ use tidegate_net::Url;
 
 use super::batch::BatchArgs;
 use super::{
-    EndpointArgs, FileStoreArgs, JoinArgs, ListenArgs, ModelArgs, OnLostArg, RedisArgs, UpkeepArgs,
-    UploadArgs, WebhookArgs, heading,
+    EndpointArgs, FileStoreArgs, GpuArgs, JoinArgs, ListenArgs, ModelArgs, OnLostArg, RedisArgs,
+    ScalingArgs, UpkeepArgs, UploadArgs, WebhookArgs, heading,
 };
 use crate::data_dir::DataDir;
+use crate::worker_count::WorkerCount;
 use crate::{replicate_setup, units};
 
 /// Examples at the end of `serve --help`.
@@ -166,9 +168,15 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "TIDEGATE_MAX_FILE", value_name = "SIZE", default_value = "5GiB", value_parser = units::size, help_heading = heading::FILES)]
     pub(crate) max_file: usize,
 
-    /// Processes that run the model, each with its own copy of it
-    #[arg(long, alias = "rp_api_concurrency", env = "TIDEGATE_WORKERS", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), help_heading = heading::PROCESS)]
-    pub(crate) workers: u16,
+    #[command(flatten)]
+    pub(crate) gpu: GpuArgs,
+
+    /// Processes that run the model, each with its own copy of it; `auto` starts one per GPU, `1..4`
+    /// starts more while requests wait and stops them again
+    #[arg(long, alias = "rp_api_concurrency", env = "TIDEGATE_WORKERS", value_name = "N|MIN..MAX|auto", default_value = "1", value_parser = WorkerCount::from_str, help_heading = heading::PROCESS)]
+    pub(crate) workers: WorkerCount,
+    #[command(flatten)]
+    pub(crate) scaling: ScalingArgs,
     /// Run the model as this user and group, by name or number; the server must run as root
     #[arg(long, env = "TIDEGATE_RUN_AS", value_name = "USER[:GROUP]", help_heading = heading::PROCESS)]
     pub(crate) run_as: Option<String>,

@@ -7,7 +7,7 @@ use clap::Args;
 use tidegate_net::AllowedNetworks;
 
 use super::batch::BatchArgs;
-use super::{ModelArgs, OnLostArg, UploadArgs};
+use super::{GpuArgs, ModelArgs, OnLostArg, UploadArgs};
 use crate::data_dir::DataDir;
 use crate::units;
 
@@ -60,6 +60,8 @@ pub(crate) struct WorkerArgs {
     /// `10.0.0.0/8,192.168.1.20`, or `all` [default: none, only public addresses]
     #[arg(long, env = "TIDEGATE_ALLOW_PRIVATE_NETWORKS", value_name = "LIST", default_value = "", hide_default_value = true, value_parser = AllowedNetworks::parse)]
     pub(crate) allow_private_networks: AllowedNetworks,
+    #[command(flatten)]
+    pub(crate) gpu: GpuArgs,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]

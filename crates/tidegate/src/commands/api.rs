@@ -7,6 +7,7 @@ use anyhow::Context;
 use axum::Router;
 use tidegate_core::JobKind;
 use tidegate_core::director_api::paths;
+use tidegate_core::gpu::NoGpus;
 use tidegate_core::queue::Queue;
 use tidegate_core::store::{Documents, Store};
 use tidegate_http::RateLimits;
@@ -158,6 +159,7 @@ pub(crate) async fn api(
             replicas: Some(Arc::clone(&replicas)),
             file_origins: args.public_url.clone().into_iter().collect(),
         },
+        gpus: Arc::new(NoGpus),
     });
     let queue = models.queue();
     let background = Box::pin(async {

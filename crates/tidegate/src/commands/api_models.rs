@@ -17,6 +17,7 @@ use crate::environments::EnvironmentStore;
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
 use crate::models::{LoadPolicy, ModelLoader, ServeTarget};
 use crate::usage_error::UsageError;
+use crate::worker_count::WorkerCount;
 
 /// Reads the schemas of the models in the folders of the command line.
 pub(super) async fn read(args: &ApiArgs, env: &CogEnv) -> anyhow::Result<Vec<ModelRegistration>> {
@@ -62,7 +63,7 @@ async fn read_folder(
         },
         factory,
         models: models.clone(),
-        observer_for: Box::new(|_| Arc::new(())),
+        observer_for: Box::new(|_, _| Arc::new(())),
         weights: Arc::new(TrainedVersions::new(documents, None)),
         trained: None,
     };
@@ -111,7 +112,10 @@ fn model_args(args: &ApiArgs) -> ModelArgs {
 /// No model is started, so most of it has no effect.
 fn model_config(args: &ApiArgs) -> ModelConfig {
     ModelConfig {
-        children: 1,
+        workers: WorkerCount::fixed(1),
+        gpus: None,
+        autoscaling: None,
+        spare: None,
         slots: None,
         max_slots: None,
         async_handler_slots: None,

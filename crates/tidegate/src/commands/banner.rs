@@ -20,8 +20,6 @@ use crate::startup::ListeningServer;
 pub(super) struct StartupDisplay {
     pub(super) mode: ProgressMode,
     pub(super) format: LogFormat,
-    /// The number of child processes of each model.
-    pub(super) children: usize,
     /// Whether changed models are loaded again.
     pub(super) watch: bool,
     pub(super) banner: Arc<Banner>,
@@ -42,13 +40,13 @@ impl StartupDisplay {
         }
     }
 
-    /// Shows the startup of one model.
-    pub(super) fn observer_for(&self, name: &str) -> Arc<dyn Observer> {
+    /// Shows the startup of one model with this many processes.
+    pub(super) fn observer_for(&self, name: &str, children: usize) -> Arc<dyn Observer> {
         let (banner, model) = (Arc::clone(&self.banner), name.to_owned());
         let progress = StartupProgress::new(
             self.mode,
             self.format,
-            self.children,
+            children,
             Box::new(move || banner.once(&model)),
         )
         .with_watch(self.watch);

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use tidegate_runtime::Scratch;
 
+use super::doctor_gpus::{self, GpuPresence};
 use super::doctor_packages;
 use crate::cli::{DoctorArgs, ModeArg, ModelArgs};
 use crate::compat::CogEnv;
@@ -37,6 +38,7 @@ pub(crate) fn doctor(args: &DoctorArgs, env: &CogEnv) -> anyhow::Result<ExitCode
             "set TMPDIR to a writable folder",
         ),
     }
+    let gpus = doctor_gpus::check(&checks);
     let python = match Python::find(args.python.as_deref()) {
         Ok(python) => probe(&mut checks, python),
         Err(error) => {
@@ -46,7 +48,7 @@ pub(crate) fn doctor(args: &DoctorArgs, env: &CogEnv) -> anyhow::Result<ExitCode
     };
     if let (Some(dir), Some(python)) = (&args.dir, python) {
         for folder in ServeTarget::of(dir).folders() {
-            model(&mut checks, &folder, &python, args, env);
+            model(&mut checks, &folder, &python, args, env, gpus);
         }
     }
     Ok(if checks.failed == 0 {
@@ -113,7 +115,14 @@ fn probe(checks: &mut CheckReport, python: Python) -> Option<Python> {
     Some(python)
 }
 
-fn model(checks: &mut CheckReport, dir: &Path, python: &Python, doctor: &DoctorArgs, env: &CogEnv) {
+fn model(
+    checks: &mut CheckReport,
+    dir: &Path,
+    python: &Python,
+    doctor: &DoctorArgs,
+    env: &CogEnv,
+    gpus: GpuPresence,
+) {
     let args = ModelArgs {
         python: None,
         predict: None,
@@ -138,6 +147,7 @@ fn model(checks: &mut CheckReport, dir: &Path, python: &Python, doctor: &DoctorA
         model.predictor_ref,
         model.dir.display()
     ));
+    doctor_gpus::check_model(checks, &model, gpus);
     // Without one, the check of the temporary files has failed already.
     let Ok(scratch) = Scratch::new(None) else {
         return;

@@ -7,6 +7,7 @@ mod cancel;
 mod dead_letters;
 mod director;
 mod doctor;
+mod doctor_gpus;
 mod doctor_packages;
 mod endpoints;
 mod heartbeat;

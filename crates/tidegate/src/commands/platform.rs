@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use tidegate_core::gpu::NoGpus;
 use tidegate_http::runpod::platform as api;
 use tidegate_http::ui::{ServerCommand, Setting};
 use tidegate_net::Config as NetConfig;
@@ -71,6 +72,7 @@ pub(crate) async fn platform(
             replicas: None,
             file_origins: Vec::new(),
         },
+        gpus: Arc::new(NoGpus),
     });
     let cause = server
         .until_shutdown(pending(), &CancellationToken::new())

@@ -36,6 +36,7 @@ use crate::model_source::ModelSource;
 use crate::models::{full_name, read_one};
 use crate::shutdown::{Signals, Sigterm};
 use crate::usage_error::UsageError;
+use crate::worker_count::WorkerCount;
 use crate::{exit, inputs, outputs};
 use live_output::LiveOutput;
 
@@ -127,7 +128,10 @@ async fn predict_locally(
     }
     let model = read_one(target, args.model_name.as_deref(), &args.model, env)?;
     let config = ModelConfig {
-        children: 1,
+        workers: WorkerCount::fixed(1),
+        gpus: None,
+        autoscaling: None,
+        spare: None,
         slots: Some(1),
         max_slots: None,
         async_handler_slots: None,
@@ -160,7 +164,10 @@ async fn predict_locally(
     let schema = read_schema(&factory.launch(&model))
         .await
         .map_err(|error| anyhow::anyhow!("failed to load the model\n{}", chain(&error)))?;
-    let (starter, observer) = (factory.starter(&model), Arc::clone(live));
+    let (starter, observer) = (
+        factory.starter(&model, &full_name(&model, None, None), ""),
+        Arc::clone(live),
+    );
     let start = move || {
         let runtime = starter.start(Arc::clone(&observer) as Arc<_>);
         let workdir = None;

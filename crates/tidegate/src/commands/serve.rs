@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use axum::Router;
 use rustix::process::DumpableBehavior;
+use tidegate_core::gpu::GpuSource;
 use tidegate_http::cog;
 use tidegate_http::replicate::{self, CrossApiRenderer};
 use tidegate_http::ui::{ServerCommand, Setting};
@@ -30,6 +31,7 @@ use crate::compat::CogEnv;
 use crate::endpoint_setup::EndpointSetup;
 use crate::environments::{EnvironmentStore, InstallProgress};
 use crate::files_store::{self, FilesStoreUrl};
+use crate::gpu_setup::GpuSetup;
 use crate::join::{LoadsOnDemand, RouterMembership};
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
 use crate::model_source::ModelSource;
@@ -129,6 +131,7 @@ pub(crate) async fn serve(
             replicas: None,
             file_origins: file_origins(args),
         },
+        gpus: served.gpus,
     });
     let cause = server.until_shutdown(background, &shutdown_requested).await;
     let forced = server
@@ -168,6 +171,7 @@ struct ServedModels {
     loader: Arc<ModelLoader>,
     replicate: ReplicateSetup,
     store: Option<StorePorts>,
+    gpus: Arc<dyn GpuSource>,
     /// The model, if there is only one.
     single: Option<ModelSource>,
     _banner_reset: BannerReset,
@@ -187,11 +191,19 @@ async fn load_models(
     let state = open_state(args, key, postgres)?;
     let replicate = ReplicateSetup::open(args, state.as_ref()).await?;
     let queue = redis_queue::open(&args.redis, args.upkeep.max_deliveries, state.as_ref()).await?;
+    let mut gpus =
+        GpuSetup::open(&args.gpu, state.as_ref().and_then(DurableState::data_dir)).await?;
+    let load_policy = load_policy(args);
+    if let LoadPolicy::OnDemand { load_limit, .. } = &load_policy {
+        gpus.evict_with(load_limit);
+    }
+    let gpu_source = Arc::clone(&gpus.source);
     let store = state.map(|state| state.ports);
     let webhook_secrets = server.webhook_secrets.clone();
     replicate.load_webhook_secret(&webhook_secrets).await?;
     let config = ModelConfig {
         queue,
+        gpus: Some(gpus),
         ..model_config(args, webhook_secrets, &replicate, store.clone())?
     };
     let factory = ModelFactory::new(&args.model, env, config)?;
@@ -205,16 +217,23 @@ async fn load_models(
     let display = StartupDisplay {
         mode: args.progress,
         format,
-        children: args.workers.into(),
         watch: args.watch,
         banner: Arc::clone(&banner),
     };
-    let loader = model_loader(args, target, factory, &models, &replicate, display.clone());
+    let loader = model_loader(
+        args,
+        (target, load_policy),
+        factory,
+        &models,
+        &replicate,
+        display.clone(),
+    );
     let served = ServedModels {
         models,
         loader,
         replicate,
         store,
+        gpus: gpu_source,
         single,
         _banner_reset: BannerReset(banner),
     };
@@ -325,7 +344,7 @@ fn data_dir_key<'a>(
 
 fn model_loader(
     args: &ServeArgs,
-    target: ServeTarget,
+    (target, load_policy): (ServeTarget, LoadPolicy),
     factory: ModelFactory,
     models: &ModelRegistry,
     replicate: &ReplicateSetup,
@@ -335,10 +354,10 @@ fn model_loader(
     let loader = Arc::new(ModelLoader {
         target,
         owner: args.owner.clone(),
-        load_policy: load_policy(args),
+        load_policy,
         factory,
         models: models.clone(),
-        observer_for: Box::new(move |name| display.observer_for(name)),
+        observer_for: Box::new(move |name, children| display.observer_for(name, children)),
         weights: Arc::clone(&stored) as Arc<dyn WeightsSource>,
         trained: Some(TrainedUpdater::new(
             models.clone(),
@@ -377,7 +396,10 @@ fn model_config(
 ) -> Result<ModelConfig, UsageError> {
     let run_as = run_as::model_user(args.run_as.as_deref(), args.worker_processes)?;
     Ok(ModelConfig {
-        children: args.workers.into(),
+        workers: args.workers,
+        gpus: None,
+        autoscaling: args.scaling.of(args.workers),
+        spare: args.scaling.spare_kind(!args.no_respawn)?,
         slots: args.concurrency,
         max_slots: None,
         async_handler_slots: Some(ASYNC_HANDLER_SLOTS),

@@ -20,14 +20,15 @@ const KEYS: [&str; 7] = [
     "build",
 ];
 /// The keys below `build` that have an effect.
-const BUILD_KEYS: [&str; 4] = [
+const BUILD_KEYS: [&str; 5] = [
+    "gpu",
     "python_version",
     "python_packages",
     "python_requirements",
     "system_packages",
 ];
 /// The keys below `build` that are explained instead of only named.
-const EXPLAINED_KEYS: [&str; 4] = ["gpu", "cuda", "cudnn", "run"];
+const EXPLAINED_KEYS: [&str; 3] = ["cuda", "cudnn", "run"];
 
 /// What a `cog.yaml` says about the packages and the system that a model needs.
 #[derive(Debug, Default)]
@@ -37,7 +38,7 @@ pub(crate) struct BuildSpec {
     pub(crate) python_version: Option<PythonVersion>,
     pub(crate) requirements: Requirements,
     pub(crate) system_packages: Vec<String>,
-    /// The keys `gpu`, `cuda`, `cudnn` and `run` that are set.
+    /// The keys `cuda`, `cudnn` and `run` that are set.
     pub(super) explained: Vec<&'static str>,
     /// Other keys without effect, such as `weights` or `build.pre_install`.
     pub(super) without_effect: Vec<String>,
@@ -205,7 +206,7 @@ mod tests {
             "build:\n  gpu: true\n  cuda: '12.1'\n  run: [a]\n  pre_install: [b]\n  python_version: '3.12'\npredict: p.py:P\nweights: {src: x}\n",
         )
         .unwrap();
-        assert_eq!(spec.explained, ["gpu", "cuda", "run"]);
+        assert_eq!(spec.explained, ["cuda", "run"]);
         assert_eq!(spec.without_effect, ["weights", "build.pre_install"]);
         assert!(spec.needs_environment());
     }

@@ -91,9 +91,6 @@ fn explain(key: &str) -> Notice {
             "run" => {
                 "`build.run` in cog.yaml is not executed: its commands are for building an image; run those that the model needs on this machine yourself"
             }
-            "gpu" => {
-                "`build.gpu` in cog.yaml has no effect: the model sees the GPUs of this machine, if there are any"
-            }
             _ => {
                 "`build.cuda` and `build.cudnn` in cog.yaml have no effect: the model uses the driver of this machine and the CUDA libraries of its Python packages"
             }
@@ -122,12 +119,11 @@ mod tests {
     #[test]
     fn each_kind_of_key_has_a_notice() {
         let found = texts(
-            "weights: x\nbuild:\n  gpu: true\n  run: [a]\n  system_packages: [no-such-package-of-tidegate]\n",
+            "weights: x\nbuild:\n  run: [a]\n  system_packages: [no-such-package-of-tidegate]\n",
         );
         let expected = [
             "`sudo apt-get install -y no-such-package-of-tidegate`",
             "`weights`",
-            "`build.gpu`",
             "`build.run`",
         ];
         assert_eq!(found.len(), expected.len(), "{found:?}");

@@ -39,8 +39,9 @@ pub(crate) enum LoadPolicy {
     },
 }
 
-/// Creates the observer of a model by its name, or of a trained version by its full name.
-pub(crate) type ObserverFactory = Box<dyn Fn(&str) -> Arc<dyn Observer> + Send + Sync>;
+/// Creates the observer of a model by its name, or of a trained version by its full name, and by the number of
+/// its processes.
+pub(crate) type ObserverFactory = Box<dyn Fn(&str, usize) -> Arc<dyn Observer> + Send + Sync>;
 
 /// Loads the models of a folder into the registry.
 pub(crate) struct ModelLoader {
@@ -156,8 +157,17 @@ impl ModelLoader {
             return Ok(());
         }
         self.factory.install(model).await?;
+        let is_eager = matches!(self.load_policy, LoadPolicy::Eager);
+        let fits = !is_eager || self.factory.fits_on_gpus(model, name, &current.id);
+        if !fits {
+            tracing::info!(
+                model = name,
+                "the GPU memory is not enough for the old and the new version, loading the new one when the old one has ended"
+            );
+        }
         let version = self.prepare_version(name, model).await?;
-        if let LoadPolicy::Eager = self.load_policy
+        if is_eager
+            && fits
             && let Err(error) = wait_until_ready(&*version.executor(), model.path()).await
         {
             version.executor().stop().await;
@@ -176,15 +186,16 @@ impl ModelLoader {
         model: &ModelSource,
     ) -> anyhow::Result<tidegate_service::ServedVersion> {
         let current = version_of(model.path()).await?;
+        let starter = self.factory.starter(model, name, &current.id);
+        let observer = (self.observer_for)(name, starter.children());
         let executor: Arc<dyn Executor> = match &self.load_policy {
-            LoadPolicy::Eager => Arc::new(self.factory.start(model, (self.observer_for)(name))),
+            LoadPolicy::Eager => Arc::new(starter.start(observer)),
             LoadPolicy::OnDemand {
                 idle_timeout,
                 load_limit,
             } => {
                 let launch = self.factory.launch(model);
                 let schema = read_schema(&launch).await?;
-                let (starter, observer) = (self.factory.starter(model), (self.observer_for)(name));
                 let start = move || StartedModel {
                     runtime: starter.start(Arc::clone(&observer)),
                     workdir: None,

@@ -72,6 +72,7 @@ mod tests {
             mode: ModeArg::Predict,
             concurrency: None,
             env: Vec::new(),
+            gpu: None,
             image: image.map(str::to_owned),
         }
     }

@@ -90,10 +90,9 @@ impl ModelLoader {
     /// Starts the model with a new copy of the weights each time, because it may write to them.
     fn start_with_weights(&self, trained: &TrainedVersion, model: &ModelSource) -> LoadFn {
         let (weights, trained) = (Arc::clone(&self.weights), trained.clone());
-        let (starter, observer) = (
-            self.factory.starter(model),
-            (self.observer_for)(&trained.full_name()),
-        );
+        let name = trained.full_name();
+        let starter = self.factory.starter(model, &trained.model, trained.id());
+        let observer = (self.observer_for)(&name, starter.children());
         Box::new(move || {
             let (weights, trained, starter, observer) = (
                 Arc::clone(&weights),

@@ -7,6 +7,7 @@ import { useLiveState, useSections } from '../../lib/store.js';
 import { ErrorNote, Skeleton } from '../../components/notes.js';
 import { Directors, Replicas } from './cluster.js';
 import { Endpoints } from './endpoints.js';
+import { Gpus } from './gpus.js';
 import { History } from './history.js';
 import { Models } from './models.js';
 import { Queues } from './queues.js';
@@ -29,11 +30,12 @@ export function OverviewPage() {
 /** The panels of the sections that this server has. Endpoints have a panel of their own, beside the models. */
 function LivePanels() {
   const { command } = useSession().server;
-  const { models, children, queues, endpoints, directors, replicas, router } = useSections('models', 'children', 'queues', 'endpoints', 'directors', 'replicas', 'router');
+  const { models, children, gpus, queues, endpoints, directors, replicas, router } = useSections('models', 'children', 'gpus', 'queues', 'endpoints', 'directors', 'replicas', 'router');
   const others = models?.filter((model) => model.kind === 'model' || model.kind === 'trained');
   const isPlatform = command === 'platform';
   return html`
     ${others && !router && (others.length > 0 || !isPlatform) ? html`<${Models} models=${others} processes=${children} />` : null}
+    ${gpus ? html`<${Gpus} gpus=${gpus} />` : null}
     ${endpoints && (endpoints.length > 0 || isPlatform) ? html`<${Endpoints} endpoints=${endpoints} />` : null}
     ${queues ? html`<${Queues} queues=${queues} />` : null}
     ${directors ? html`<${Directors} directors=${directors} />` : null}

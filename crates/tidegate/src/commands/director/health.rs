@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tidegate_core::gpu::GpuSource;
 use tidegate_director::Director;
 use tidegate_http::director_health::{self, DirectorHealth, DirectorModelHealth};
 use tidegate_http::edge::{EdgeConfig, fd_limit};
@@ -31,6 +32,7 @@ impl HealthServer {
         args: &DirectorArgs,
         director: &Arc<Director>,
         models: &ModelRegistry,
+        gpus: Arc<dyn GpuSource>,
         started_at: Timestamp,
     ) -> anyhow::Result<Self> {
         fd_limit::raise_limit();
@@ -68,6 +70,7 @@ impl HealthServer {
                 },
             }),
             router: None,
+            gpus,
             build: build_info::BUILD,
             started_at,
         };

@@ -25,8 +25,10 @@ use self::models::DirectorModels;
 use crate::cli::{DirectorArgs, HookArgs, JobKindArg, LogFormat, OnHookFailureArg, OnIsolatedArg};
 use crate::cluster_backends;
 use crate::compat::CogEnv;
+use crate::data_dir::DataDir;
 use crate::director_env::DirectorEnv;
 use crate::director_token;
+use crate::gpu_setup::GpuSetup;
 use crate::shutdown::{Signals, Sigterm};
 use crate::usage_error::UsageError;
 
@@ -62,13 +64,16 @@ pub(crate) async fn director(
     if args.install {
         models::install_packages(args, format)?;
     }
+    let folder = args.data_dir.as_ref().and_then(DataDir::path);
+    let gpus = GpuSetup::open(&args.gpu, folder).await?;
+    let gpu_source = Arc::clone(&gpus.source);
     let mut signals = Signals::listen(Sigterm::ShutDown)?;
     let open = async {
         let models = match &args.cog_url {
             Some(url) => cog_server::connect(args, env, &director_env, url).await?,
             None => {
                 let weights = Arc::new(ApiWeights::new(Arc::clone(&api) as Arc<dyn ApiCalls>));
-                models::load(args, env, &director_env, weights).await?
+                models::load(args, env, &director_env, weights, gpus).await?
             }
         };
         let config = RedisQueueConfig::new(redis.clone(), &name);
@@ -102,7 +107,7 @@ pub(crate) async fn director(
         trained,
     };
     let director = Arc::new(Director::with_hooks(config, deps, hooks(&args.hooks)));
-    let mut health = HealthServer::start(args, &director, &models, started_at).await?;
+    let mut health = HealthServer::start(args, &director, &models, gpu_source, started_at).await?;
     let result = health
         .while_running(run(args, &director, &mut signals))
         .await;

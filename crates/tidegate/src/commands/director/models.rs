@@ -15,6 +15,7 @@ use crate::cli::{DirectorArgs, LogFormat, ProgressMode};
 use crate::compat::CogEnv;
 use crate::director_env::DirectorEnv;
 use crate::environments::{self, EnvironmentStore, InstallProgress};
+use crate::gpu_setup::GpuSetup;
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
 use crate::model_source::ModelSource;
 use crate::models::{LoadPolicy, ModelLoader, ServeTarget};
@@ -39,18 +40,24 @@ pub(super) async fn load(
     env: &CogEnv,
     director_env: &DirectorEnv,
     weights: Arc<dyn WeightsSource>,
+    mut gpus: GpuSetup,
 ) -> anyhow::Result<DirectorModels> {
     let target = ServeTarget::of(&args.dir);
     args.model.check_for(&target)?;
-    let factory = ModelFactory::new(&args.model, env, model_config(args, director_env)?)?;
+    let load_policy = load_policy(args);
+    if let LoadPolicy::OnDemand { load_limit, .. } = &load_policy {
+        gpus.evict_with(load_limit);
+    }
+    let config = model_config(args, director_env, gpus)?;
+    let factory = ModelFactory::new(&args.model, env, config)?;
     let models = ModelRegistry::new(factory.lookup_service()?);
     let loader = ModelLoader {
         target,
         owner: args.owner.clone(),
-        load_policy: load_policy(args),
+        load_policy,
         factory,
         models: models.clone(),
-        observer_for: Box::new(|name| {
+        observer_for: Box::new(|name, _| {
             Arc::new(LogObserver {
                 model: name.to_owned(),
             })
@@ -96,10 +103,14 @@ fn load_policy(args: &DirectorArgs) -> LoadPolicy {
 fn model_config(
     args: &DirectorArgs,
     director_env: &DirectorEnv,
+    gpus: GpuSetup,
 ) -> Result<ModelConfig, UsageError> {
     let run_as = run_as::model_user(args.run_as.as_deref(), args.worker_processes)?;
     Ok(ModelConfig {
-        children: args.workers.into(),
+        workers: args.workers,
+        gpus: Some(gpus),
+        autoscaling: None,
+        spare: None,
         slots: args.concurrency.or(director_env.concurrency),
         max_slots: None,
         async_handler_slots: None,

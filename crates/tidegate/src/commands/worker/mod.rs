@@ -27,13 +27,17 @@ use tokio_util::sync::CancellationToken;
 use self::job_codec::{ModelJobCodec, handler_semantics};
 use crate::cli::{self, WorkerArgs};
 use crate::compat::CogEnv;
+use crate::data_dir::DataDir;
 use crate::environments::EnvironmentStore;
 use crate::exit;
+use crate::gpu_setup::GpuSetup;
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
 use crate::model_source::ModelSource;
+use crate::models::full_name;
 use crate::runpod_env::RunpodEnv;
 use crate::shutdown::{Signals, Sigterm};
 use crate::usage_error::UsageError;
+use crate::worker_count::WorkerCount;
 
 /// The most jobs at the same time that a `concurrency_modifier` can request; each needs a socket.
 const MAX_SLOTS: u32 = 128;
@@ -56,11 +60,16 @@ pub(crate) async fn worker(
             WorkerMode::TestJob(test_job::read(args.test_input.as_deref())?)
         }
     };
-    let factory = ModelFactory::new(&args.model, env, model_config(args))?;
+    let folder = args.data_dir.as_ref().and_then(DataDir::path);
+    let gpus = GpuSetup::open(&args.gpu, folder).await?;
+    let factory = ModelFactory::new(&args.model, env, model_config(args, gpus))?;
     if matches!(mode, WorkerMode::Poll(_)) && model.is_script() {
         model.env.push(request_fitness_check(factory.scratch())?);
     }
-    let runtime = factory.start(&model, Arc::new(LogObserver));
+    let name = full_name(&model, None, None);
+    let runtime = factory
+        .starter(&model, &name, "")
+        .start(Arc::new(LogObserver));
     let codec = ModelJobCodec::new(factory.job_io()?, Arc::new(runtime.clone()));
     let ready = tokio::select! {
         ready = wait_until_ready(&runtime) => ready,
@@ -237,7 +246,7 @@ async fn wait_until_ready(runtime: &Runtime) -> Result<(), String> {
     }
 }
 
-fn model_config(args: &WorkerArgs) -> ModelConfig {
+fn model_config(args: &WorkerArgs, gpus: GpuSetup) -> ModelConfig {
     let outbound = OutboundConfig {
         networks: args.allow_private_networks.clone(),
         max_file: args.max_file as u64,
@@ -245,7 +254,10 @@ fn model_config(args: &WorkerArgs) -> ModelConfig {
         ..OutboundConfig::unrestricted()
     };
     ModelConfig {
-        children: 1,
+        workers: WorkerCount::fixed(1),
+        gpus: Some(gpus),
+        autoscaling: None,
+        spare: None,
         slots: args.concurrency,
         max_slots: Some(MAX_SLOTS),
         async_handler_slots: None,

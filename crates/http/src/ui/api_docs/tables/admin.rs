@@ -21,6 +21,12 @@ pub(in crate::ui::api_docs) static ADMIN: RouteTable = RouteTable {
             "List the processes of the models",
             &[],
         ),
+        route(
+            "GET",
+            "/admin/gpus",
+            "List GPUs and the processes that use them",
+            &[],
+        ),
         route("GET", "/admin/jobs", "List jobs, open ones first", &[]),
         route(
             "GET",

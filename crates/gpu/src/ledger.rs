@@ -1,0 +1,376 @@
+//! The ledger of GPU memory: which child may use which GPUs, and how much of their memory is promised.
+//!
+//! Pure: it gets what the driver reports, and decides. A decision reserves the GPUs of all children of a
+//! request at once, so that two models never wait for each other's half.
+//!
+//! The memory that is *available* on a GPU is what the driver says is free, less what children were promised
+//! and do not hold yet; and at most what is not promised at all, because it may be unknown what they hold. A
+//! GPU whose memory the driver does not know accepts every child.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use tidegate_core::gpu::{GpuId, GpuMemory};
+
+/// The GPUs that the ledger is about, with their memory if it is known.
+pub(crate) type MemoryByGpu = BTreeMap<GpuId, Option<GpuMemory>>;
+
+/// The reservations of all children.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    entries: BTreeMap<EntryId, Entry>,
+    next_id: u64,
+}
+
+/// The number of a reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct EntryId(u64);
+
+/// The reservation of one child.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) model: String,
+    pub(crate) gpus: Vec<GpuId>,
+    /// The memory that is promised on each of its GPUs; `None` while it is unknown.
+    pub(crate) promised: Option<u64>,
+    /// The memory that it holds on each of its GPUs, where that is known.
+    pub(crate) held: BTreeMap<GpuId, u64>,
+    pub(crate) state: EntryState,
+    /// Whether its model can be unloaded.
+    pub(crate) evictable: bool,
+}
+
+/// What the child of a reservation does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EntryState {
+    /// It has not finished its setup.
+    Loading,
+    /// It accepts jobs.
+    Ready,
+    /// It has exited, and its memory may not be free yet.
+    Ending,
+}
+
+/// What a model needs for its children.
+#[derive(Debug, Clone)]
+pub(crate) struct PlacementRequest<'a> {
+    pub(crate) model: &'a str,
+    pub(crate) children: usize,
+    pub(crate) gpus_per_child: usize,
+    /// The memory that a child needs on each of its GPUs; `None` if that is unknown.
+    pub(crate) need: Option<u64>,
+    pub(crate) evictable: bool,
+}
+
+/// The answer to a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum GpuPlacement {
+    /// The GPUs of each child.
+    Granted(Vec<Vec<GpuId>>),
+    /// Not now. Unloading a model that uses one of these GPUs may help, unless there are none.
+    Blocked {
+        unload_on: Vec<GpuId>,
+        reason: String,
+    },
+    /// Never.
+    Impossible(String),
+}
+
+impl Ledger {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (EntryId, &Entry)> {
+        self.entries.iter().map(|(id, entry)| (*id, entry))
+    }
+
+    pub(crate) fn get_mut(&mut self, id: EntryId) -> Option<&mut Entry> {
+        self.entries.get_mut(&id)
+    }
+
+    pub(crate) fn get(&self, id: EntryId) -> Option<&Entry> {
+        self.entries.get(&id)
+    }
+
+    /// Removes a reservation.
+    pub(crate) fn remove(&mut self, id: EntryId) {
+        self.entries.remove(&id);
+    }
+
+    /// Records what was granted.
+    pub(crate) fn reserve(
+        &mut self,
+        request: &PlacementRequest<'_>,
+        granted: Vec<Vec<GpuId>>,
+    ) -> Vec<EntryId> {
+        let ids = granted.into_iter().map(|gpus| {
+            let id = EntryId(self.next_id);
+            self.next_id += 1;
+            let entry = Entry {
+                model: request.model.to_owned(),
+                gpus,
+                promised: request.need,
+                held: BTreeMap::new(),
+                state: EntryState::Loading,
+                evictable: request.evictable,
+            };
+            self.entries.insert(id, entry);
+            id
+        });
+        ids.collect()
+    }
+
+    /// Decides where the children of a request go.
+    pub(crate) fn place(
+        &self,
+        memory: &MemoryByGpu,
+        request: &PlacementRequest<'_>,
+    ) -> GpuPlacement {
+        if let Some(refusal) = too_large(memory, request) {
+            return GpuPlacement::Impossible(refusal);
+        }
+        let mut load: BTreeMap<&GpuId, GpuLoad> = memory
+            .iter()
+            .map(|(gpu, memory)| (gpu, self.load_of(gpu, *memory, request)))
+            .collect();
+        let mut granted = Vec::new();
+        for _ in 0..request.children {
+            let Some(gpus) = choose(&load, request) else {
+                return self.blocked(memory, &load, request);
+            };
+            for gpu in &gpus {
+                load.get_mut(gpu)
+                    .expect("it was chosen from the map")
+                    .add(request);
+            }
+            granted.push(gpus);
+        }
+        GpuPlacement::Granted(granted)
+    }
+
+    /// The reservations on a GPU.
+    fn on<'a>(&'a self, gpu: &'a GpuId) -> impl Iterator<Item = &'a Entry> {
+        self.entries
+            .values()
+            .filter(|entry| entry.gpus.contains(gpu))
+    }
+
+    /// The state of a GPU as a request sees it.
+    fn load_of(
+        &self,
+        gpu: &GpuId,
+        memory: Option<GpuMemory>,
+        request: &PlacementRequest<'_>,
+    ) -> GpuLoad {
+        let mut load = GpuLoad {
+            children: 0,
+            available: memory.map(|memory| memory.free),
+            blocker: None,
+            evictable: 0,
+        };
+        let mut unpromised = memory.map_or(u64::MAX, |memory| memory.total);
+        for entry in self.on(gpu) {
+            load.children += 1;
+            let held = entry.held.get(gpu).copied();
+            if let Some(available) = &mut load.available {
+                *available = available.saturating_sub(entry.outstanding(held));
+            }
+            unpromised = unpromised.saturating_sub(entry.size_on(gpu));
+            if entry.evictable && entry.state == EntryState::Ready {
+                load.evictable += held.or(entry.promised).unwrap_or_default();
+            }
+            // Without knowledge of the memory there is nothing to wait for.
+            if memory.is_some() {
+                load.blocker = load.blocker.max(entry.blocks(request.need));
+            }
+        }
+        load.available = load.available.map(|available| available.min(unpromised));
+        load
+    }
+
+    /// Why a request has to wait, and where a model can be unloaded for it.
+    fn blocked(
+        &self,
+        memory: &MemoryByGpu,
+        load: &BTreeMap<&GpuId, GpuLoad>,
+        request: &PlacementRequest<'_>,
+    ) -> GpuPlacement {
+        let is_changing = |gpu: &&GpuId| self.on(gpu).any(|entry| entry.state != EntryState::Ready);
+        let can_unload = |gpu: &&GpuId| {
+            self.on(gpu)
+                .any(|entry| entry.evictable && entry.state == EntryState::Ready)
+        };
+        let fits = |gpu: &&GpuId| load[*gpu].accepts(request);
+        let mut lacking: Vec<&GpuId> = load.keys().copied().filter(|gpu| !fits(gpu)).collect();
+        let reason = describe_wait(load, request);
+        // Memory that is about to change is waited for, before a model is unloaded for it.
+        let settled = lacking.iter().all(|gpu| !is_changing(gpu));
+        lacking.retain(can_unload);
+        // The GPU with the most memory needs the fewest models to be unloaded.
+        lacking.sort_by_key(|gpu| std::cmp::Reverse(load[*gpu].reachable()));
+        lacking.truncate(request.gpus_per_child);
+        let waits_for_own = self.entries.values().any(|entry| {
+            entry.state != EntryState::Ready || entry.model == request.model || entry.evictable
+        });
+        // Memory of other programs may become free; that of models that stay loaded does not.
+        let is_full_of_models = |gpu: &GpuId| {
+            let total = memory[gpu].map_or(u64::MAX, |memory| memory.total);
+            let ours: u64 = self.on(gpu).map(|entry| entry.size_on(gpu)).sum();
+            total.saturating_sub(ours) < request.need.unwrap_or_default()
+        };
+        let never_fits = |gpu: &&GpuId| fits(gpu) || is_full_of_models(gpu);
+        if lacking.is_empty() && !waits_for_own && load.keys().copied().all(|gpu| never_fits(&gpu))
+        {
+            return GpuPlacement::Impossible(format!(
+                "{reason}, and the other models stay loaded; start the server with --lazy, so that models take turns"
+            ));
+        }
+        let unload_on = if settled { lacking } else { Vec::new() };
+        GpuPlacement::Blocked {
+            unload_on: unload_on.into_iter().cloned().collect(),
+            reason,
+        }
+    }
+}
+
+impl Entry {
+    /// What it was promised on a GPU and does not hold yet.
+    fn outstanding(&self, held: Option<u64>) -> u64 {
+        let promised = self.promised.unwrap_or_default();
+        match (self.state, held) {
+            (EntryState::Ending, _) => 0,
+            (_, Some(held)) => promised.saturating_sub(held),
+            // What cannot be measured is assumed to be allocated by the setup.
+            (EntryState::Ready, None) => 0,
+            (EntryState::Loading, None) => promised,
+        }
+    }
+
+    /// The memory that it holds or will hold on a GPU.
+    fn size_on(&self, gpu: &GpuId) -> u64 {
+        let held = self.held.get(gpu).copied().unwrap_or_default();
+        held.max(self.promised.unwrap_or_default())
+    }
+
+    /// Whether it keeps a child with this need from its GPUs, whatever memory there is.
+    fn blocks(&self, need: Option<u64>) -> Option<Blocker> {
+        match (self.state, need) {
+            // It loads alone, so that its memory can be measured.
+            (EntryState::Loading, _) if self.promised.is_none() => Some(Blocker::Loading),
+            (EntryState::Loading | EntryState::Ending, None) => Some(Blocker::Loading),
+            // A child of unknown size may need all the memory.
+            (EntryState::Ready, None) if self.evictable => Some(Blocker::Unloadable),
+            (EntryState::Loading | EntryState::Ready | EntryState::Ending, _) => None,
+        }
+    }
+}
+
+/// Why a GPU accepts no child of unknown size, or none at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Blocker {
+    /// A model on it could be unloaded.
+    Unloadable,
+    /// A child on it loads, or has just ended.
+    Loading,
+}
+
+/// A GPU as a request sees it.
+#[derive(Debug, Clone)]
+struct GpuLoad {
+    children: usize,
+    /// `None` if the driver does not know its memory.
+    available: Option<u64>,
+    blocker: Option<Blocker>,
+    /// The memory of models that can be unloaded.
+    evictable: u64,
+}
+
+impl GpuLoad {
+    fn accepts(&self, request: &PlacementRequest<'_>) -> bool {
+        self.blocker.is_none()
+            && self
+                .available
+                .is_none_or(|free| free >= request.need.unwrap_or(0))
+    }
+
+    fn add(&mut self, request: &PlacementRequest<'_>) {
+        self.children += 1;
+        if let Some(available) = &mut self.available {
+            *available = available.saturating_sub(request.need.unwrap_or_default());
+        }
+    }
+
+    /// The memory that would be available if all models were unloaded that can be.
+    fn reachable(&self) -> u64 {
+        self.available
+            .unwrap_or(u64::MAX)
+            .saturating_add(self.evictable)
+    }
+}
+
+/// The GPUs for one child: those with the fewest children, then with the most memory.
+fn choose(load: &BTreeMap<&GpuId, GpuLoad>, request: &PlacementRequest<'_>) -> Option<Vec<GpuId>> {
+    let mut fitting: Vec<(&GpuId, &GpuLoad)> = load
+        .iter()
+        .filter(|(_, load)| load.accepts(request))
+        .map(|(gpu, load)| (*gpu, load))
+        .collect();
+    fitting.sort_by_key(|(_, load)| (load.children, std::cmp::Reverse(load.available)));
+    let chosen = fitting.get(..request.gpus_per_child)?;
+    let mut chosen: Vec<GpuId> = chosen.iter().map(|(gpu, _)| (*gpu).clone()).collect();
+    chosen.sort();
+    Some(chosen)
+}
+
+/// Why a request can never be granted, if so.
+fn too_large(memory: &MemoryByGpu, request: &PlacementRequest<'_>) -> Option<String> {
+    let need = request.need.filter(|need| *need > 0)?;
+    let places: u64 = memory
+        .values()
+        .map(|memory| memory.map_or(u64::from(u32::MAX), |memory| memory.total / need))
+        .sum();
+    let wanted = (request.children * request.gpus_per_child) as u64;
+    if places >= wanted {
+        return None;
+    }
+    let mut text = format!("each process of {} needs {}", request.model, gib(need));
+    if request.gpus_per_child > 1 {
+        write!(text, " on each of {} GPUs", request.gpus_per_child).expect("a String takes it");
+    }
+    let largest = memory.values().flatten().map(|memory| memory.total).max();
+    let largest = gib(largest.unwrap_or_default());
+    let gpus = memory.len();
+    match places {
+        0 if gpus == 1 => write!(text, ", and the GPU has {largest}"),
+        0 => write!(text, ", and the largest GPU has {largest}"),
+        _ => write!(
+            text,
+            ", and the memory of the GPUs is enough for {} of {} processes",
+            places / request.gpus_per_child as u64,
+            request.children
+        ),
+    }
+    .expect("a String takes it");
+    Some(text)
+}
+
+fn describe_wait(load: &BTreeMap<&GpuId, GpuLoad>, request: &PlacementRequest<'_>) -> String {
+    let free = load.values().filter_map(|load| load.available).max();
+    let free = gib(free.unwrap_or_default());
+    match request.need {
+        Some(need) => format!(
+            "a process of {} needs {} of GPU memory, and at most {free} are free on a GPU",
+            request.model,
+            gib(need)
+        ),
+        None => format!(
+            "it is not known how much GPU memory {} needs, so it is loaded alone",
+            request.model
+        ),
+    }
+}
+
+/// A size in GiB with one decimal place.
+pub(crate) fn gib(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
+}
+
+#[cfg(test)]
+mod tests;

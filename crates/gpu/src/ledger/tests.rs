@@ -1,0 +1,364 @@
+//! A simulated machine: children allocate what they were promised or less, in any order, and end.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const GIB: u64 = 1 << 30;
+
+fn memory(free: &[u64]) -> MemoryByGpu {
+    let total = 80 * GIB;
+    let of = |free: &u64| GpuMemory {
+        total,
+        free: *free,
+        used: total - free,
+    };
+    (0..)
+        .zip(free)
+        .map(|(index, free)| (GpuId::card(index), Some(of(free))))
+        .collect()
+}
+
+fn request(model: &str, need: Option<u64>) -> PlacementRequest<'_> {
+    PlacementRequest {
+        model,
+        children: 1,
+        gpus_per_child: 1,
+        need,
+        evictable: true,
+    }
+}
+
+/// Reserves, and sets what the child does.
+fn reserve(
+    ledger: &mut Ledger,
+    request: &PlacementRequest<'_>,
+    gpus: &[u32],
+    state: EntryState,
+) -> EntryId {
+    let gpus = gpus.iter().copied().map(GpuId::card).collect();
+    let id = ledger.reserve(request, vec![gpus])[0];
+    ledger.get_mut(id).unwrap().state = state;
+    id
+}
+
+fn granted(placement: GpuPlacement) -> Vec<String> {
+    let GpuPlacement::Granted(children) = placement else {
+        panic!("{placement:?}");
+    };
+    let join = |gpus: Vec<GpuId>| gpus.iter().map(GpuId::as_str).collect::<Vec<_>>().join(",");
+    children.into_iter().map(join).collect()
+}
+
+#[test]
+fn children_are_spread_over_the_gpus() {
+    let ledger = Ledger::default();
+    let free = memory(&[80 * GIB, 70 * GIB, 60 * GIB]);
+    let wanted = PlacementRequest {
+        children: 4,
+        ..request("a", Some(10 * GIB))
+    };
+    assert_eq!(granted(ledger.place(&free, &wanted)), ["0", "1", "2", "0"]);
+    let pair = PlacementRequest {
+        gpus_per_child: 2,
+        ..wanted
+    };
+    let pair = PlacementRequest {
+        children: 1,
+        ..pair
+    };
+    assert_eq!(granted(ledger.place(&free, &pair)), ["0,1"]);
+}
+
+#[test]
+fn promised_memory_that_is_not_allocated_yet_is_not_available() {
+    let mut ledger = Ledger::default();
+    let first = request("a", Some(50 * GIB));
+    let id = reserve(&mut ledger, &first, &[0], EntryState::Loading);
+    let second = request("b", Some(40 * GIB));
+    let blocked = ledger.place(&memory(&[80 * GIB]), &second);
+    assert!(matches!(blocked, GpuPlacement::Blocked { ref unload_on, .. } if unload_on.is_empty()));
+    // When it holds what it was promised, only what the driver says counts.
+    let entry = ledger.get_mut(id).unwrap();
+    entry.held.insert(GpuId::card(0), 50 * GIB);
+    entry.state = EntryState::Ready;
+    let small = request("c", Some(30 * GIB));
+    assert_eq!(granted(ledger.place(&memory(&[30 * GIB]), &small)), ["0"]);
+    let blocked = ledger.place(&memory(&[30 * GIB]), &second);
+    assert!(
+        matches!(blocked, GpuPlacement::Blocked { unload_on, .. } if unload_on == [GpuId::card(0)])
+    );
+}
+
+#[test]
+fn a_child_of_unknown_size_loads_alone() {
+    let mut ledger = Ledger::default();
+    let known = request("a", Some(10 * GIB));
+    let unknown = request("b", None);
+    let id = reserve(&mut ledger, &known, &[0], EntryState::Ready);
+    let free = memory(&[70 * GIB]);
+    let blocked = ledger.place(&free, &unknown);
+    assert!(
+        matches!(blocked, GpuPlacement::Blocked { unload_on, .. } if unload_on == [GpuId::card(0)])
+    );
+    // A model that stays loaded is no reason to wait for ever.
+    ledger.get_mut(id).unwrap().evictable = false;
+    assert_eq!(granted(ledger.place(&free, &unknown)), ["0"]);
+    // While it loads, no other child is started on its GPU.
+    reserve(&mut ledger, &unknown, &[0], EntryState::Loading);
+    let blocked = ledger.place(&free, &request("c", Some(GIB)));
+    assert!(matches!(blocked, GpuPlacement::Blocked { unload_on, .. } if unload_on.is_empty()));
+    // On another GPU it is.
+    let two = memory(&[70 * GIB, 80 * GIB]);
+    assert_eq!(granted(ledger.place(&two, &request("c", Some(GIB)))), ["1"]);
+}
+
+#[test]
+fn memory_that_is_being_returned_is_waited_for() {
+    let mut ledger = Ledger::default();
+    let first = request("a", Some(30 * GIB));
+    reserve(&mut ledger, &first, &[0], EntryState::Ready);
+    reserve(
+        &mut ledger,
+        &request("b", Some(50 * GIB)),
+        &[0],
+        EntryState::Ending,
+    );
+    let blocked = ledger.place(&memory(&[0]), &request("c", Some(40 * GIB)));
+    assert!(matches!(blocked, GpuPlacement::Blocked { unload_on, .. } if unload_on.is_empty()));
+}
+
+#[test]
+fn what_can_never_fit_is_refused_with_the_figures() {
+    let ledger = Ledger::default();
+    let text = |placement| match placement {
+        GpuPlacement::Impossible(text) => text,
+        other => panic!("{other:?}"),
+    };
+    let one = memory(&[80 * GIB]);
+    assert_eq!(
+        text(ledger.place(&one, &request("a", Some(100 * GIB)))),
+        "each process of a needs 100.0 GiB, and the GPU has 80.0 GiB"
+    );
+    let four = PlacementRequest {
+        children: 4,
+        ..request("a", Some(30 * GIB))
+    };
+    assert_eq!(
+        text(ledger.place(&one, &four)),
+        "each process of a needs 30.0 GiB, and the memory of the GPUs is enough for 2 of 4 processes"
+    );
+}
+
+#[test]
+fn a_model_that_never_fits_beside_those_that_stay_is_refused() {
+    let mut ledger = Ledger::default();
+    let stays = PlacementRequest {
+        evictable: false,
+        ..request("a", Some(50 * GIB))
+    };
+    let id = reserve(&mut ledger, &stays, &[0], EntryState::Ready);
+    ledger
+        .get_mut(id)
+        .unwrap()
+        .held
+        .insert(GpuId::card(0), 50 * GIB);
+    let other = PlacementRequest {
+        model: "b",
+        ..stays.clone()
+    };
+    let refused = ledger.place(&memory(&[30 * GIB]), &other);
+    assert!(matches!(refused, GpuPlacement::Impossible(text) if text.contains("--lazy")));
+    // The next version of the model waits for the end of the old one.
+    let blocked = ledger.place(&memory(&[30 * GIB]), &stays);
+    assert!(matches!(blocked, GpuPlacement::Blocked { .. }));
+    // Memory of other programs may become free.
+    let small = PlacementRequest {
+        need: Some(20 * GIB),
+        ..other
+    };
+    let blocked = ledger.place(&memory(&[10 * GIB]), &small);
+    assert!(matches!(blocked, GpuPlacement::Blocked { .. }));
+}
+
+#[test]
+fn without_knowledge_of_the_memory_every_child_is_accepted() {
+    let mut ledger = Ledger::default();
+    let unknown = MemoryByGpu::from([(GpuId::card(0), None)]);
+    reserve(&mut ledger, &request("a", None), &[0], EntryState::Loading);
+    for need in [None, Some(500 * GIB)] {
+        assert_eq!(granted(ledger.place(&unknown, &request("b", need))), ["0"]);
+    }
+}
+
+/// One step of the simulation.
+#[derive(Debug, Clone)]
+enum SimStep {
+    /// A model with children, GPUs per child, GiB per GPU (0 is unknown), whether it can be unloaded.
+    Request(usize, usize, u64, bool),
+    /// A child allocates a part of its need, in percent.
+    Allocate(usize, u64),
+    Finish(usize),
+    End(usize),
+    Return(usize),
+}
+
+fn sim_step() -> impl Strategy<Value = SimStep> {
+    prop_oneof![
+        (1..4usize, 1..3usize, 0..90u64, any::<bool>()).prop_map(
+            |(children, gpus, need, evictable)| SimStep::Request(children, gpus, need, evictable)
+        ),
+        (any::<usize>(), 0..101u64).prop_map(|(child, part)| SimStep::Allocate(child, part)),
+        any::<usize>().prop_map(SimStep::Finish),
+        any::<usize>().prop_map(SimStep::End),
+        any::<usize>().prop_map(SimStep::Return),
+    ]
+}
+
+/// The machine: three GPUs, and what their children really hold.
+#[derive(Default)]
+struct Machine {
+    ledger: Ledger,
+    holds: BTreeMap<EntryId, BTreeMap<GpuId, u64>>,
+    needs: BTreeMap<EntryId, u64>,
+}
+
+impl Machine {
+    fn free(&self) -> MemoryByGpu {
+        let used = |gpu: u32| {
+            let held = self
+                .holds
+                .values()
+                .filter_map(|held| held.get(&GpuId::card(gpu)));
+            held.sum::<u64>()
+        };
+        memory(&[80 * GIB - used(0), 80 * GIB - used(1), 80 * GIB - used(2)])
+    }
+
+    fn pick(&self, n: usize, state: EntryState) -> Option<EntryId> {
+        let all: Vec<EntryId> = self
+            .ledger
+            .entries()
+            .filter(|(_, entry)| entry.state == state)
+            .map(|(id, _)| id)
+            .collect();
+        (!all.is_empty()).then(|| all[n % all.len()])
+    }
+
+    fn apply(&mut self, step: &SimStep) {
+        match *step {
+            SimStep::Request(children, gpus_per_child, need, evictable) => {
+                let wanted = PlacementRequest {
+                    model: "m",
+                    children,
+                    gpus_per_child,
+                    need: (need > 0).then_some(need * GIB),
+                    evictable,
+                };
+                if let GpuPlacement::Granted(granted) = self.ledger.place(&self.free(), &wanted) {
+                    assert!(granted.len() == children);
+                    assert!(granted.iter().all(|gpus| gpus.len() == gpus_per_child));
+                    for id in self.ledger.reserve(&wanted, granted) {
+                        self.needs.insert(id, need * GIB);
+                    }
+                }
+            }
+            SimStep::Allocate(n, part) => {
+                let Some(id) = self.pick(n, EntryState::Loading) else {
+                    return;
+                };
+                let size = self.needs[&id] / 100 * part;
+                let entry = self.ledger.get_mut(id).unwrap();
+                let held: BTreeMap<GpuId, u64> =
+                    entry.gpus.iter().map(|gpu| (gpu.clone(), size)).collect();
+                entry.held.clone_from(&held);
+                self.holds.insert(id, held);
+            }
+            SimStep::Finish(n) => {
+                if let Some(id) = self.pick(n, EntryState::Loading) {
+                    self.ledger.get_mut(id).unwrap().state = EntryState::Ready;
+                }
+            }
+            SimStep::End(n) => {
+                if let Some(id) = self.pick(n, EntryState::Ready) {
+                    self.ledger.get_mut(id).unwrap().state = EntryState::Ending;
+                }
+            }
+            SimStep::Return(n) => {
+                if let Some(id) = self.pick(n, EntryState::Ending) {
+                    self.ledger.remove(id);
+                    self.holds.remove(&id);
+                }
+            }
+        }
+    }
+
+    /// What children hold or may still allocate, on one GPU.
+    fn promised_on(&self, gpu: &GpuId) -> u64 {
+        let on = self.ledger.on(gpu).map(|entry| match entry.state {
+            EntryState::Ending => entry.held.get(gpu).copied().unwrap_or_default(),
+            EntryState::Loading | EntryState::Ready => entry.size_on(gpu),
+        });
+        on.sum()
+    }
+}
+
+proptest! {
+    /// If every child stays within what it was promised, no GPU runs out of memory, whatever the order.
+    #[test]
+    fn a_gpu_is_never_promised_twice(steps in prop::collection::vec(sim_step(), 1..60)) {
+        let mut machine = Machine::default();
+        for step in &steps {
+            machine.apply(step);
+            for index in 0..3 {
+                let gpu = GpuId::card(index);
+                prop_assert!(machine.promised_on(&gpu) <= 80 * GIB, "{:?}", machine.ledger);
+                // A child of unknown size loads with no child of another request.
+                let loading = machine.ledger.on(&gpu).filter(|entry| {
+                    entry.state == EntryState::Loading && entry.promised.is_none()
+                });
+                let others = machine.ledger.on(&gpu).filter(|entry| {
+                    entry.state == EntryState::Loading && entry.promised.is_some()
+                });
+                prop_assert!(loading.count() == 0 || others.count() == 0);
+            }
+        }
+    }
+
+    /// A request that is blocked is granted when everything that can be unloaded is gone and nothing changes,
+    /// or only models that stay are in its way.
+    #[test]
+    fn unloading_everything_unblocks_a_request(
+        steps in prop::collection::vec(sim_step(), 1..40),
+        need in 1..80u64,
+    ) {
+        let mut machine = Machine::default();
+        for step in &steps {
+            machine.apply(step);
+        }
+        let ids: Vec<EntryId> = machine.ledger.entries().map(|(id, _)| id).collect();
+        for id in ids {
+            machine.ledger.remove(id);
+            machine.holds.remove(&id);
+        }
+        let wanted = request("new", Some(need * GIB));
+        let placement = machine.ledger.place(&machine.free(), &wanted);
+        prop_assert!(matches!(placement, GpuPlacement::Granted(_)));
+    }
+
+    /// Models are unloaded only on GPUs where that can help.
+    #[test]
+    fn only_gpus_with_an_unloadable_model_are_named(steps in prop::collection::vec(sim_step(), 1..60), need in 1..80u64) {
+        let mut machine = Machine::default();
+        for step in &steps {
+            machine.apply(step);
+        }
+        let wanted = request("new", Some(need * GIB));
+        if let GpuPlacement::Blocked { unload_on, .. } = machine.ledger.place(&machine.free(), &wanted) {
+            for gpu in &unload_on {
+                let mut on = machine.ledger.on(gpu);
+                prop_assert!(on.any(|entry| entry.evictable && entry.state == EntryState::Ready));
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The GPUs that the models of a server share.
+//!
+//! A model asks for GPUs with its [`GpuAssigner`]. Requests are answered in order of arrival. A request that
+//! has to wait unloads the least recently used idle model on the GPUs that it needs; after a while also busy
+//! ones, which finish their jobs first.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tidegate_core::gpu::{
+    EvictionScope, Gpu, GpuAssigner, GpuEvictor, GpuId, GpuLease, GpuRefusal, GpuReport, GpuSource,
+};
+use tokio::time::Instant;
+
+use crate::ledger::{EntryId, GpuPlacement, MemoryByGpu, PlacementRequest};
+use crate::requirements::MeasuredRequirements;
+use crate::tracking::{TrackedLedger, kind_of};
+
+/// How often a request that waits looks at the memory again.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// A model that is never idle is unloaded when another model has waited this long.
+const EVICT_BUSY_AFTER: Duration = Duration::from_secs(10);
+/// A request that has waited this long is logged, and again after each such time.
+const LOG_WAIT_AFTER: Duration = Duration::from_secs(30);
+
+/// The ledger of a server, which the thread of the driver updates. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct GpuLedger(Arc<Mutex<TrackedLedger>>);
+
+impl GpuLedger {
+    /// A ledger that remembers what models need in `file`.
+    pub fn open(file: Option<PathBuf>) -> Self {
+        let requirements = MeasuredRequirements::open(file);
+        Self(Arc::new(Mutex::new(TrackedLedger::new(requirements))))
+    }
+
+    /// Takes over what the driver reports. Blocks.
+    pub fn observe(&self, report: &GpuReport) {
+        self.lock().observe(report);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TrackedLedger> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The GPUs that the models of a server may use. Clones share them.
+#[derive(Clone)]
+pub struct GpuPool {
+    inner: Arc<PoolInner>,
+}
+
+struct PoolInner {
+    gpus: Vec<GpuId>,
+    source: Arc<dyn GpuSource>,
+    ledger: GpuLedger,
+    evictor: OnceLock<Arc<dyn GpuEvictor>>,
+    /// Held by the request that is answered next.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// What a model asks the pool for.
+#[derive(Debug, Clone)]
+pub struct ModelGpuNeeds {
+    /// The name of the model.
+    pub model: String,
+    /// The version of the model.
+    pub version: String,
+    /// The number of GPUs of each child.
+    pub gpus_per_child: usize,
+    /// The memory that each child needs on each of its GPUs, if the user says so.
+    pub memory: Option<u64>,
+    /// Whether the model can be unloaded for others.
+    pub evictable: bool,
+}
+
+impl GpuPool {
+    /// A pool of these GPUs. `ledger` must observe what `source` reports.
+    pub fn new(gpus: &[Gpu], source: Arc<dyn GpuSource>, ledger: GpuLedger) -> Self {
+        let inner = PoolInner {
+            gpus: gpus.iter().map(|gpu| gpu.id.clone()).collect(),
+            source,
+            ledger,
+            evictor: OnceLock::new(),
+            turn: tokio::sync::Mutex::default(),
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// The number of GPUs.
+    pub fn size(&self) -> usize {
+        self.inner.gpus.len()
+    }
+
+    /// Sets what unloads models. The first call counts.
+    pub fn set_evictor(&self, evictor: Arc<dyn GpuEvictor>) {
+        // A second evictor would unload the same models.
+        self.inner.evictor.set(evictor).ok();
+    }
+
+    /// Gives GPUs to the children of a model.
+    pub fn assigner(&self, needs: ModelGpuNeeds) -> Arc<dyn GpuAssigner> {
+        Arc::new(PoolAssigner {
+            inner: Arc::clone(&self.inner),
+            needs,
+        })
+    }
+}
+
+impl PoolInner {
+    fn memory(&self, report: &GpuReport) -> MemoryByGpu {
+        let memory = |id: &GpuId| report.find(id).and_then(|gpu| gpu.memory);
+        self.gpus
+            .iter()
+            .map(|id| (id.clone(), memory(id)))
+            .collect()
+    }
+
+    /// Unloads a model for a request, if one can be unloaded.
+    async fn unload(&self, gpus: &[GpuId], waited: Duration) -> bool {
+        let Some(evictor) = self.evictor.get().filter(|_| !gpus.is_empty()) else {
+            return false;
+        };
+        let scope = if waited < EVICT_BUSY_AFTER {
+            EvictionScope::Idle
+        } else {
+            EvictionScope::Busy
+        };
+        evictor.unload_one(gpus, scope).await
+    }
+}
+
+/// Gives the GPUs of a pool to one model.
+struct PoolAssigner {
+    inner: Arc<PoolInner>,
+    needs: ModelGpuNeeds,
+}
+
+impl std::fmt::Debug for PoolAssigner {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.needs.fmt(out)
+    }
+}
+
+impl PoolAssigner {
+    fn request(&self, children: usize, need: Option<u64>) -> PlacementRequest<'_> {
+        PlacementRequest {
+            model: &self.needs.model,
+            children,
+            gpus_per_child: self.needs.gpus_per_child,
+            need,
+            evictable: self.needs.evictable,
+        }
+    }
+
+    /// What the model needs, as declared or measured. On different kinds of GPUs, the most that it needed on
+    /// one; unknown if it has not run on one of them.
+    fn need(&self, report: &GpuReport, ledger: &TrackedLedger) -> Option<u64> {
+        let ModelGpuNeeds { model, version, .. } = &self.needs;
+        let measured = |kind: &str| ledger.requirements.of_version(model, version, kind);
+        let is_loaded = |model: &str| {
+            ledger
+                .ledger
+                .entries()
+                .any(|(_, entry)| entry.model == model)
+        };
+        self.known_need(report, measured).or_else(|| {
+            // Another version is loaded, which the new one replaces and probably resembles.
+            let other = |kind: &str| ledger.requirements.of_any_version(model, kind);
+            self.known_need(report, other).filter(|_| is_loaded(model))
+        })
+    }
+
+    fn known_need(&self, report: &GpuReport, of: impl Fn(&str) -> Option<u64>) -> Option<u64> {
+        if self.needs.memory.is_some() {
+            return self.needs.memory;
+        }
+        let gpus = self.inner.gpus.iter().filter_map(|id| report.find(id));
+        let needs: Option<Vec<u64>> = gpus.map(|gpu| of(&kind_of(gpu))).collect();
+        needs?.into_iter().max()
+    }
+
+    /// Reserves GPUs for all children, if that is possible now.
+    fn try_assign(
+        &self,
+        children: usize,
+        report: &GpuReport,
+    ) -> Result<Vec<Arc<dyn GpuLease>>, GpuPlacement> {
+        let mut ledger = self.inner.ledger.lock();
+        let need = self.need(report, &ledger);
+        let request = self.request(children, need);
+        match ledger.ledger.place(&self.inner.memory(report), &request) {
+            GpuPlacement::Granted(granted) => {
+                let ids = ledger.ledger.reserve(&request, granted.clone());
+                let leases = ids.into_iter().zip(granted).map(|(id, gpus)| {
+                    ledger.track(id, &self.needs.version);
+                    let inner = Arc::clone(&self.inner);
+                    Arc::new(PoolLease { inner, id, gpus }) as Arc<dyn GpuLease>
+                });
+                Ok(leases.collect())
+            }
+            refused @ (GpuPlacement::Blocked { .. } | GpuPlacement::Impossible(_)) => Err(refused),
+        }
+    }
+}
+
+#[async_trait]
+impl GpuAssigner for PoolAssigner {
+    async fn assign(&self, children: usize) -> Result<Vec<Arc<dyn GpuLease>>, GpuRefusal> {
+        let _turn = self.inner.turn.lock().await;
+        let started = Instant::now();
+        let mut logged_at = started;
+        loop {
+            let report = self.inner.source.refresh().await;
+            let (unload_on, reason) = match self.try_assign(children, &report) {
+                Ok(leases) => return Ok(leases),
+                Err(GpuPlacement::Blocked { unload_on, reason }) => (unload_on, reason),
+                Err(GpuPlacement::Impossible(reason)) => return Err(GpuRefusal(reason)),
+                Err(GpuPlacement::Granted(_)) => unreachable!("what is granted is reserved"),
+            };
+            if logged_at.elapsed() >= LOG_WAIT_AFTER {
+                logged_at = Instant::now();
+                tracing::warn!(model = self.needs.model, reason, "waiting for GPU memory");
+            }
+            if !self.inner.unload(&unload_on, started.elapsed()).await {
+                tokio::time::sleep(POLL_INTERVAL).await;
+            }
+        }
+    }
+
+    fn fits(&self, children: usize) -> bool {
+        let report = self.inner.source.report();
+        let ledger = self.inner.ledger.lock();
+        let need = self.need(&report, &ledger);
+        let request = self.request(children, need);
+        let placement = ledger.ledger.place(&self.inner.memory(&report), &request);
+        matches!(placement, GpuPlacement::Granted(_))
+    }
+}
+
+/// The GPUs of one child.
+struct PoolLease {
+    inner: Arc<PoolInner>,
+    id: EntryId,
+    gpus: Vec<GpuId>,
+}
+
+impl std::fmt::Debug for PoolLease {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_list().entries(&self.gpus).finish()
+    }
+}
+
+#[async_trait]
+impl GpuLease for PoolLease {
+    fn gpus(&self) -> &[GpuId] {
+        &self.gpus
+    }
+
+    async fn memory_returned(&self) {
+        let report = self.inner.source.report();
+        {
+            let mut ledger = self.inner.ledger.lock();
+            if !ledger.was_started(self.id) {
+                return;
+            }
+            ledger.exited(self.id, &report);
+        }
+        loop {
+            let report = self.inner.source.refresh().await;
+            if self.inner.ledger.lock().is_returned(self.id, &report) {
+                return;
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    fn started(&self, pid: u32) {
+        let report = self.inner.source.report();
+        self.inner.ledger.lock().started(self.id, pid, &report);
+    }
+
+    fn ready(&self) {
+        self.inner.ledger.lock().ready(self.id);
+    }
+}
+
+impl Drop for PoolLease {
+    fn drop(&mut self) {
+        let report = self.inner.source.report();
+        self.inner.ledger.lock().release(self.id, &report);
+    }
+}
