@@ -157,6 +157,15 @@ def test_a_driver_that_hangs_does_not_stop_the_server(gpus, serve_gpus):
     wait_gpu(server, 0, memory_used_bytes=GIB)
 
 
+def test_only_administrators_see_the_gpus(gpus, serve_gpus):
+    gpus.card(0)
+    tokens = {"TIDEGATE_API_TOKENS": "user-0123456789abcdef:ann,admin-0123456789abcdef:ops:admin"}
+    server = serve_gpus(env=tokens, until=())
+    headers = [{"Authorization": f"Bearer {role}-0123456789abcdef"} for role in ("user", "admin")]
+    wait_until(lambda: not server.refuses_connections(), "the server")
+    assert [server.get("/admin/gpus", headers=each).status for each in headers] == [403, 200]
+
+
 def test_the_page_gets_the_gpus(gpus, serve_gpus):
     gpus.card(0)
     server = serve_gpus()

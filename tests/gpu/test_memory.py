@@ -208,7 +208,13 @@ def test_a_replaced_process_waits_for_the_memory_of_the_old_one(gpus, serve_gpus
     file = gpus.hold(0, before["pid"], 60 * GIB, linger=True)
     (gpus.folder / "processes" / f"{gpus.uuid(0)}.{before['pid']}").unlink()
     os.kill(before["pid"], signal.SIGKILL)
-    wait_until(lambda: server.health()["status"] == "STARTING", "the death")
+
+    def foreign() -> object:
+        return server.get("/admin/gpus").json["gpus"][0]["other_memory_bytes"]
+
+    # The server has read the memory after the death, and has not started a process that would fail.
+    wait_until(lambda: foreign() == 60 * GIB, "the death")
+    assert (server.health()["status"], server.model_process_count()) == ("STARTING", 0)
     file.unlink()
     server.wait_health("READY")
     [after] = server.get("/admin/children").json["children"]
@@ -265,6 +271,28 @@ def test_a_new_version_that_does_not_fit_beside_the_old_one_loads_after_it(gpus,
     wait_until(is_replaced, "the new version", 40)
     assert "loading the new one when the old one has ended" in server.log()
     assert server.predict({}).json["status"] == "succeeded"
+
+
+def test_a_model_that_waits_for_memory_does_not_keep_others_from_another_card(gpus, serve_gpus, tmp_path):
+    root = tmp_path / "models"
+    write_model(root / "large", 20)
+    write_model(root / "fits", 20)
+    gpus.card(0)
+    gpus.card(1, used=70 * GIB)
+    server = serve_gpus(root, "--lazy", "--gpu-memory", "large=70GiB", "--gpu-memory", "fits=20GiB")
+    gpus.card(0, used=30 * GIB)
+    wait_until(
+        lambda: server.get("/admin/gpus").json["gpus"][0]["memory_used_bytes"] == 30 * GIB, "the change"
+    )
+    waits = threading.Thread(target=predict, args=(server.sibling(), "large"))
+    waits.start()
+    wait_until(
+        lambda: server.get("/models/local/large/health-check").json["status"] == "STARTING", "the wait"
+    )
+    assert output(server, "fits") == "0"
+    gpus.card(1, used=0)
+    waits.join(30)
+    assert loaded(server) == {"large", "fits"}
 
 
 def test_a_failed_setup_gives_its_memory_back(gpus: FakeGpus, serve_gpus, tmp_path):

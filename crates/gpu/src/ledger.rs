@@ -174,7 +174,12 @@ impl Ledger {
             }
             unpromised = unpromised.saturating_sub(entry.size_on(gpu));
             if entry.evictable && entry.state == EntryState::Ready {
-                load.evictable += held.or(entry.promised).unwrap_or_default();
+                // Unloading a model of unknown size may give everything.
+                let size = match held.or(entry.promised) {
+                    Some(_) => entry.size_on(gpu),
+                    None => u64::MAX,
+                };
+                load.evictable = load.evictable.saturating_add(size);
             }
             // Without knowledge of the memory there is nothing to wait for.
             if memory.is_some() {
@@ -202,9 +207,10 @@ impl Ledger {
         let reason = describe_wait(load, request);
         // Memory that is about to change is waited for, before a model is unloaded for it.
         let settled = lacking.iter().all(|gpu| !is_changing(gpu));
-        lacking.retain(can_unload);
+        let need = request.need.unwrap_or_default();
+        lacking.retain(|gpu| can_unload(gpu) && load[*gpu].reachable() >= need);
         // The GPU with the most memory needs the fewest models to be unloaded.
-        lacking.sort_by_key(|gpu| std::cmp::Reverse(load[*gpu].reachable()));
+        lacking.sort_by_key(|gpu| std::cmp::Reverse(load[*gpu].available));
         lacking.truncate(request.gpus_per_child);
         let waits_for_own = self.entries.values().any(|entry| {
             entry.state != EntryState::Ready || entry.model == request.model || entry.evictable
@@ -213,7 +219,7 @@ impl Ledger {
         let is_full_of_models = |gpu: &GpuId| {
             let total = memory[gpu].map_or(u64::MAX, |memory| memory.total);
             let ours: u64 = self.on(gpu).map(|entry| entry.size_on(gpu)).sum();
-            total.saturating_sub(ours) < request.need.unwrap_or_default()
+            total.saturating_sub(ours) < need
         };
         let never_fits = |gpu: &&GpuId| fits(gpu) || is_full_of_models(gpu);
         if lacking.is_empty() && !waits_for_own && load.keys().copied().all(|gpu| never_fits(&gpu))

@@ -1,8 +1,8 @@
 //! The GPUs that the models of a server share.
 //!
-//! A model asks for GPUs with its [`GpuAssigner`]. Requests are answered in order of arrival. A request that
-//! has to wait unloads the least recently used idle model on the GPUs that it needs; after a while also busy
-//! ones, which finish their jobs first.
+//! A model asks for GPUs with its [`GpuAssigner`]. Requests are answered in turn: one that can get memory by
+//! unloading other models keeps its turn until it has it. It unloads the least recently used idle model on the
+//! GPUs that it needs; after a while also busy ones, which finish their jobs first.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -57,7 +57,7 @@ struct PoolInner {
     source: Arc<dyn GpuSource>,
     ledger: GpuLedger,
     evictor: OnceLock<Arc<dyn GpuEvictor>>,
-    /// Held by the request that is answered next.
+    /// Held by the request that is answered now.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -211,10 +211,10 @@ impl PoolAssigner {
 #[async_trait]
 impl GpuAssigner for PoolAssigner {
     async fn assign(&self, children: usize) -> Result<Vec<Arc<dyn GpuLease>>, GpuRefusal> {
-        let _turn = self.inner.turn.lock().await;
         let started = Instant::now();
         let mut logged_at = started;
         loop {
+            let turn = self.inner.turn.lock().await;
             let report = self.inner.source.refresh().await;
             let (unload_on, reason) = match self.try_assign(children, &report) {
                 Ok(leases) => return Ok(leases),
@@ -226,9 +226,14 @@ impl GpuAssigner for PoolAssigner {
                 logged_at = Instant::now();
                 tracing::warn!(model = self.needs.model, reason, "waiting for GPU memory");
             }
-            if !self.inner.unload(&unload_on, started.elapsed()).await {
-                tokio::time::sleep(POLL_INTERVAL).await;
+            if self.inner.unload(&unload_on, started.elapsed()).await {
+                continue;
             }
+            if unload_on.is_empty() {
+                // Only time helps; meanwhile other requests may fit, for example on another GPU.
+                drop(turn);
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 

@@ -282,3 +282,6 @@ fn parent_of(pid: u32) -> Option<u32> {
     let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;
     parent.parse().ok().filter(|parent| *parent > 1)
 }
+
+#[cfg(test)]
+mod tests;

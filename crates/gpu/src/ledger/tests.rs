@@ -129,6 +129,30 @@ fn memory_that_is_being_returned_is_waited_for() {
 }
 
 #[test]
+fn a_model_is_unloaded_only_where_that_helps() {
+    let mut ledger = Ledger::default();
+    let id = reserve(
+        &mut ledger,
+        &request("a", Some(20 * GIB)),
+        &[0],
+        EntryState::Ready,
+    );
+    ledger
+        .get_mut(id)
+        .unwrap()
+        .held
+        .insert(GpuId::card(0), 20 * GIB);
+    let wanted = request("b", Some(70 * GIB));
+    let named = |free: &[u64]| match ledger.place(&memory(free), &wanted) {
+        GpuPlacement::Blocked { unload_on, .. } => unload_on,
+        other => panic!("{other:?}"),
+    };
+    // Another program holds 30 GiB of the first card, and most of the second one.
+    assert_eq!(named(&[30 * GIB, 10 * GIB]), []);
+    assert_eq!(named(&[60 * GIB, 10 * GIB]), [GpuId::card(0)]);
+}
+
+#[test]
 fn what_can_never_fit_is_refused_with_the_figures() {
     let ledger = Ledger::default();
     let text = |placement| match placement {
@@ -325,12 +349,13 @@ proptest! {
         }
     }
 
-    /// A request that is blocked is granted when everything that can be unloaded is gone and nothing changes,
-    /// or only models that stay are in its way.
+    /// A request that fits into an empty GPU gets there by unloading what the ledger names, one model after
+    /// the other.
     #[test]
-    fn unloading_everything_unblocks_a_request(
+    fn unloading_what_is_named_unblocks_a_request(
         steps in prop::collection::vec(sim_step(), 1..40),
-        need in 1..80u64,
+        need in 0..80u64,
+        gpus_per_child in 1..4usize,
     ) {
         let mut machine = Machine::default();
         for step in &steps {
@@ -338,12 +363,28 @@ proptest! {
         }
         let ids: Vec<EntryId> = machine.ledger.entries().map(|(id, _)| id).collect();
         for id in ids {
-            machine.ledger.remove(id);
-            machine.holds.remove(&id);
+            let entry = machine.ledger.get_mut(id).unwrap();
+            entry.state = EntryState::Ready;
+            entry.evictable = true;
         }
-        let wanted = request("new", Some(need * GIB));
-        let placement = machine.ledger.place(&machine.free(), &wanted);
-        prop_assert!(matches!(placement, GpuPlacement::Granted(_)));
+        let wanted = PlacementRequest {
+            gpus_per_child,
+            ..request("new", (need > 0).then_some(need * GIB))
+        };
+        loop {
+            let unload_on = match machine.ledger.place(&machine.free(), &wanted) {
+                GpuPlacement::Granted(_) => break,
+                GpuPlacement::Blocked { unload_on, .. } => unload_on,
+                GpuPlacement::Impossible(text) => panic!("{text}"),
+            };
+            let is_named = |entry: &Entry| entry.gpus.iter().any(|gpu| unload_on.contains(gpu));
+            let victim = machine.ledger.entries().find(|(_, entry)| is_named(entry));
+            let Some((victim, _)) = victim else {
+                panic!("nothing to unload: {:?}", machine.ledger);
+            };
+            machine.ledger.remove(victim);
+            machine.holds.remove(&victim);
+        }
     }
 
     /// Models are unloaded only on GPUs where that can help.
