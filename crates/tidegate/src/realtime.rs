@@ -174,7 +174,7 @@ mod tests {
                 (
                     args.listen.host.as_str(),
                     args.listen.port,
-                    args.workers.children(None),
+                    args.workers,
                     args.listen.allow_anonymous
                 ),
                 ("0.0.0.0", 8001, WorkerCount::fixed(3), true)
@@ -199,7 +199,7 @@ mod tests {
             (
                 args.listen.host.as_str(),
                 args.listen.port,
-                args.workers.children(None),
+                args.workers,
                 args.listen.allow_anonymous
             ),
             ("192.0.2.1", 9, WorkerCount::fixed(1), false)
@@ -224,7 +224,7 @@ mod tests {
             (
                 args.listen.host.as_str(),
                 args.listen.port,
-                args.workers.children(None),
+                args.workers,
                 args.listen.allow_anonymous
             ),
             ("192.0.2.1", 9, WorkerCount::fixed(2), false)

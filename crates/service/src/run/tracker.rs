@@ -151,8 +151,9 @@ impl Tracker {
             match self.files_in_use.take() {
                 None => remove_scratch(scratch).await,
                 Some(unused) => {
-                    tokio::spawn(async move {
-                        unused.await;
+                    let closing = self.service.shared().closing.clone();
+                    self.service.model.tasks.spawn(async move {
+                        closing.run_until_cancelled(unused).await;
                         remove_scratch(scratch).await;
                     });
                 }

@@ -202,7 +202,7 @@ fn a_large_item_gets_a_message_of_its_own() {
 }
 
 proptest! {
-    /// Whatever arrives: every item that somebody waits for runs once, in order, within the limits.
+    /// Whatever arrives: every item that is still wanted runs once, in order, within the limits.
     #[test]
     fn no_item_is_lost_or_repeated(
         steps in proptest::collection::vec((0..4u8, any::<bool>(), any::<bool>()), 1..200),
