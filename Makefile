@@ -29,7 +29,7 @@ CLUSTER_SEEDS := $(if $(filter command line environment,$(origin SEEDS)),$(SEEDS
 CLUSTER_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),120)
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test test-rust test-python test-product check check-ui screenshots fmt fuzz torture torture-cluster simulate bench bench-batching bench-queue bench-cluster bench-scaling bench-runpod bench-router wheel snap clean
+.PHONY: help run cluster test test-rust test-python test-product check check-ui screenshots fmt fuzz torture torture-cluster simulate bench bench-batching bench-queue bench-cluster bench-scaling bench-runpod bench-router bench-ui wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,7 +98,7 @@ check: $(VENV)/tools native check-ui ## Formatting, lints, licences, types, name
 # Types and unit tests of the web UI's modules. The server embeds the modules as they are, so nothing here builds them.
 check-ui: $(NODE_UI)/installed ## Types and unit tests of the web UI
 	cd $(UI)/vendor && sha256sum --check --quiet CHECKSUMS
-	cd $(UI) && node_modules/.bin/tsc -p . && node --test tests/
+	cd $(UI) && node_modules/.bin/tsc -p . && node --test tests/*.test.js
 
 screenshots: $(VENV)/tools native $(NODE_UI)/installed ## Make the screenshots of the web UI, in docs/images
 	scripts/apt.sh chromium fonts-dejavu-core pngquant
@@ -153,6 +153,10 @@ bench-router: $(VENV)/installed ## Compare the router with nginx, HAProxy, Envoy
 	bench/router/setup.sh
 	.venv-bench-router/bin/python bench/router/run.py --tidegate-bin $(VENV)/bin/tidegate
 
+bench-ui: $(VENV)/installed $(NODE_UI)/installed ## Measure what an open dashboard costs the server
+	scripts/apt.sh wrk chromium
+	$(VENV)/bin/python bench/ui/run.py --tidegate-bin $(VENV)/bin/tidegate
+
 wheel: $(VENV)/tools ## The wheel, in dist/
 	$(VENV)/bin/pip wheel --no-deps -w dist .
 
@@ -182,9 +186,10 @@ $(VENV_RUNPOD)/tools: tests/requirements-runpod.txt
 	$(VENV_RUNPOD)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements-runpod.txt
 	@touch $@
 
-# The checks of the web UI: TypeScript, playwright-core and axe-core. They need node 20 or newer.
+# The checks of the web UI: TypeScript, playwright-core and axe-core. They need node 20 or newer; Debian 12 has 18.
 $(NODE_UI)/installed: $(UI)/package-lock.json
 	@command -v npm >/dev/null || scripts/apt.sh nodejs npm
+	@node -e 'if (parseInt(process.versions.node) < 20) { console.error(`the checks of the web UI need Node 20 or newer; $${process.execPath} is $${process.version}. Install another one, for example with: npm install --global n && n 22`); process.exit(1); }'
 	npm ci --prefix $(UI) --no-audit --no-fund --silent
 	@touch $@
 

@@ -111,9 +111,52 @@ def prefix_proxy() -> Iterator[Callable[[str], str]]:
         proxy.server_close()
 
 
+@pytest.fixture
+def file_host() -> Iterator[str]:
+    """A host that stores files with PUT and returns them, as that of `--upload-url`."""
+    files: dict[str, tuple[bytes, str]] = {}
+
+    class Store(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_PUT(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            files[self.path] = (body, self.headers.get("content-type", "image/png"))
+            self.answer(201, b"", "text/plain")
+
+        def do_GET(self) -> None:
+            self.answer(200, *files[self.path])
+
+        def answer(self, status: int, body: bytes, kind: str) -> None:
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    host = ThreadingHTTPServer(("127.0.0.1", 0), Store)
+    threading.Thread(target=host.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{host.server_port}"
+    host.shutdown()
+    host.server_close()
+
+
 def test_below_a_proxy_prefix(start_server, run_browser_tests, prefix_proxy):
     server = start_server(ROOT / "examples" / "hello")
     run_browser_tests("prefix.test.mjs", url=prefix_proxy(server.url))
+
+
+def test_plain_http_without_web_locks(start_server, run_browser_tests):
+    server = start_server(ROOT / "examples" / "hello", "--allow-host", "tide.test")
+    run_browser_tests("plain_http.test.mjs", url=server.url.replace("127.0.0.1", "tide.test"))
+
+
+def test_files_of_another_host(start_server, run_browser_tests, file_host):
+    server = start_server("ui_media", "--upload-url", f"{file_host}/files/")
+    run_browser_tests("files_store.test.mjs", url=server.url, files_origin=file_host)
 
 
 def test_router(router, start_server, run_browser_tests, tmp_path):

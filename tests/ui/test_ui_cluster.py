@@ -80,3 +80,8 @@ def test_the_dashboard_shows_the_whole_cluster(cluster, tmp_path):
         events(second, f"jobs/~/{job}/events").next("end")
     printed = command(second, "logs", "local/steps").stdout.splitlines()
     assert {f"{job} | step 0" for job in jobs} <= set(printed)
+
+
+@pytest.mark.timeout(150)
+def test_the_page_in_a_browser(cluster, run_browser_tests):
+    run_browser_tests("cluster.test.mjs", url=cluster.apis[0].url)

@@ -18,7 +18,7 @@ use crate::outbox::{
     MessageFilter, MessageSummary, OutboxCounts, OutboxMessage, Reopened, SendOutcome, TakeRequest,
     TakenMessages,
 };
-use crate::record::{Completion, JobRecord, JobSpec, JobSummary};
+use crate::record::{Completion, JobRecord, JobSpec, JobSummary, Target};
 use crate::{Account, JobId, JobKind, Status, wire};
 
 /// A failed operation of the store. The call had no effect, as far as the store can know.
@@ -104,13 +104,41 @@ pub struct JobFilter {
     pub limit: usize,
 }
 
+/// The parts of a job that filters and orders of lists use, borrowed from wherever the job is.
+#[derive(Debug, Clone, Copy)]
+pub struct JobHead<'a> {
+    /// The account that owns the job.
+    pub account: &'a Account,
+    /// The id of the job.
+    pub id: &'a JobId,
+    /// What the job is for.
+    pub target: &'a Target,
+    /// The status of the job.
+    pub status: Status,
+    /// When the job was created.
+    pub created_at: Timestamp,
+}
+
+impl<'a> From<&'a JobSummary> for JobHead<'a> {
+    fn from(job: &'a JobSummary) -> Self {
+        Self {
+            account: &job.account,
+            id: &job.id,
+            target: &job.target,
+            status: job.status,
+            created_at: job.created_at,
+        }
+    }
+}
+
 impl JobFilter {
     /// Whether the filter matches a job.
-    pub fn matches(&self, job: &JobSummary) -> bool {
+    pub fn matches<'a>(&self, job: impl Into<JobHead<'a>>) -> bool {
+        let job = job.into();
         self.account
             .as_ref()
-            .is_none_or(|account| *account == job.account)
-            && self.id.as_ref().is_none_or(|id| *id == job.id)
+            .is_none_or(|account| account == job.account)
+            && self.id.as_ref().is_none_or(|id| id == job.id)
             && self
                 .id_prefix
                 .as_ref()

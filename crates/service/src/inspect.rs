@@ -1,16 +1,17 @@
 //! Read access for operators and APIs: metrics, the queue, the model's processes, and lookups of
 //! jobs. Nothing here changes a job.
 
-use std::collections::{BTreeMap, HashSet};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tidegate_core::health::HealthReport;
 use tidegate_core::pool_status::PoolStatus;
-use tidegate_core::record::{Api, JobSummary, Target};
+use tidegate_core::record::{Api, JobSummary};
 use tidegate_core::retry_after::{ModelLoad, retry_after};
-use tidegate_core::store::{JobFilter, StoreError};
+use tidegate_core::store::{JobFilter, JobHead, StoreError};
 use tidegate_core::{Account, JobId, Refusal, Status};
 
 use crate::job::Job;
@@ -95,21 +96,43 @@ impl JobService {
 
     /// The matching jobs in memory: all that have not ended, and some that have.
     pub fn list_in_memory(&self, filter: &JobFilter) -> Vec<JobSummary> {
-        let registered = self.shared().registry.all();
-        let registered: Vec<JobSummary> = registered.iter().map(|job| job.summary()).collect();
+        self.select_in_memory(usize::MAX, |job| filter.matches(job).then_some(()))
+    }
+
+    /// The `limit` jobs in memory with the lowest positions, and possibly more, in any order. Those without a
+    /// position are left out. Few others are copied, however many jobs wait.
+    pub fn select_in_memory<P: Ord>(
+        &self,
+        limit: usize,
+        position: impl Fn(JobHead<'_>) -> Option<P>,
+    ) -> Vec<JobSummary> {
+        let shared = self.shared();
+        let mut registered = LowestJobs::new(limit);
+        shared.registry.visit(|job| {
+            registered.add(position(job.head()), || job.summary());
+        });
+        let registered = registered.into_jobs();
+        // A job that starts may be in both, so that some of these are left out below.
+        let mut stored = LowestJobs::new(limit.saturating_add(MAX_STARTING));
+        let visit = |job: JobHead<'_>, summary: &dyn Fn() -> JobSummary| {
+            stored.add(position(job), summary);
+        };
+        shared.waiting_jobs.visit_stored(visit);
+        let mut stored = stored.into_jobs();
         let keys: HashSet<(&Account, &JobId)> = registered
             .iter()
-            .map(|summary| (&summary.account, &summary.id))
+            .map(|job| (&job.account, &job.id))
             .collect();
-        // A job that starts may be in both.
-        let in_store = self
-            .shared()
-            .waiting_jobs
-            .stored_summaries(|account, id, target| {
-                matches_waiting(filter, account, id, target) && !keys.contains(&(account, id))
-            });
-        let matching = registered.iter().filter(|summary| filter.matches(summary));
-        matching.cloned().chain(in_store).collect()
+        stored.retain(|job| !keys.contains(&(&job.account, &job.id)));
+        stored.extend(registered);
+        stored
+    }
+
+    /// Whether a job is in memory, so that its record in the store may be outdated.
+    pub fn is_in_memory(&self, account: &Account, id: &JobId) -> bool {
+        let shared = self.shared();
+        shared.registry.get(account, id).is_some()
+            || shared.waiting_jobs.has(&(account.clone(), id.clone()))
     }
 
     /// The matching jobs in the store, newest first. All models of a server share one store.
@@ -166,24 +189,62 @@ impl JobService {
     }
 }
 
-/// Whether the filter matches a waiting job.
-fn matches_waiting(filter: &JobFilter, account: &Account, id: &JobId, target: &Target) -> bool {
-    filter
-        .account
-        .as_ref()
-        .is_none_or(|wanted| wanted == account)
-        && filter.id.as_ref().is_none_or(|wanted| wanted == id)
-        && filter
-            .id_prefix
-            .as_ref()
-            .is_none_or(|prefix| id.as_str().starts_with(prefix.as_str()))
-        && filter
-            .model
-            .as_ref()
-            .is_none_or(|wanted| *wanted == target.model)
-        && filter.deployment.as_ref().is_none_or(|wanted| {
-            let named = target.deployment.as_ref();
-            named.is_some_and(|named| named.deployment == *wanted)
-        })
-        && (filter.statuses.is_empty() || filter.statuses.contains(&Status::Queued))
+/// How many jobs may be about to start: in the registry already, and still among the waiting ones.
+const MAX_STARTING: usize = 100;
+
+/// The jobs with the lowest positions among those that are added.
+struct LowestJobs<P> {
+    limit: usize,
+    /// The highest position is on top.
+    jobs: BinaryHeap<PositionedJob<P>>,
 }
+
+struct PositionedJob<P> {
+    position: P,
+    job: JobSummary,
+}
+
+impl<P: Ord> LowestJobs<P> {
+    fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            jobs: BinaryHeap::new(),
+        }
+    }
+
+    fn add(&mut self, position: Option<P>, summary: impl FnOnce() -> JobSummary) {
+        let Some(position) = position else { return };
+        if self.jobs.len() >= self.limit {
+            match self.jobs.peek() {
+                Some(highest) if position < highest.position => drop(self.jobs.pop()),
+                _ => return,
+            }
+        }
+        let job = summary();
+        self.jobs.push(PositionedJob { position, job });
+    }
+
+    fn into_jobs(self) -> Vec<JobSummary> {
+        self.jobs.into_iter().map(|entry| entry.job).collect()
+    }
+}
+
+impl<P: Ord> Ord for PositionedJob<P> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.position.cmp(&other.position)
+    }
+}
+
+impl<P: Ord> PartialOrd for PositionedJob<P> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<P: Ord> PartialEq for PositionedJob<P> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<P: Ord> Eq for PositionedJob<P> {}

@@ -21,6 +21,7 @@ use tidegate_core::policy::{InterimOutput, JobPolicies};
 use tidegate_core::record::{Api, JobSummary, Target, WebhookSpec};
 use tidegate_core::remote::RemoteFacts;
 use tidegate_core::status::IllegalStep;
+use tidegate_core::store::JobHead;
 use tidegate_core::trace::SpanContext;
 use tidegate_core::{Account, JobId, JobKind, Status, Step};
 use tokio::sync::Notify;
@@ -278,6 +279,17 @@ impl Job {
     /// The warnings about its input and output.
     pub fn warnings(&self) -> Vec<String> {
         self.with(|state| state.warnings.clone())
+    }
+
+    /// What filters and orders of lists use.
+    pub(crate) fn head(&self) -> JobHead<'_> {
+        JobHead {
+            account: &self.inner.account,
+            id: &self.inner.id,
+            target: &self.inner.target,
+            status: self.status(),
+            created_at: self.inner.created_at,
+        }
     }
 
     /// The summary that lists of jobs show.

@@ -16,7 +16,9 @@ use tidegate_core::planted;
 use tidegate_core::port::Executor;
 use tidegate_core::queue::{Queue, QueueName};
 use tidegate_core::record::{DeploymentRef, JobRecord, JobSpec, Target};
-use tidegate_core::store::{CancelRequestResult, JobFilter, JobQuery, Page, Store, StoreError};
+use tidegate_core::store::{
+    CancelRequestResult, JobFilter, JobHead, JobQuery, Page, Store, StoreError,
+};
 use tidegate_core::{Account, JobId, Refusal, Status, chain};
 use tidegate_net::Url;
 use tokio::sync::Notify;
@@ -496,32 +498,19 @@ impl JobService {
 
     /// Whether a job of this account that names this deployment has not ended.
     pub async fn is_in_use(&self, account: &Account, deployment: &str) -> Result<bool, StoreError> {
+        let filter = JobFilter {
+            account: Some(account.clone()),
+            deployment: Some(deployment.to_owned()),
+            statuses: vec![Status::Queued, Status::Starting, Status::Processing],
+            limit: 1,
+            ..JobFilter::default()
+        };
         if let (Some(_), Some(store)) = (self.cluster(), self.store()) {
-            let filter = JobFilter {
-                account: Some(account.clone()),
-                deployment: Some(deployment.to_owned()),
-                statuses: vec![Status::Queued, Status::Starting, Status::Processing],
-                limit: 1,
-                ..JobFilter::default()
-            };
             return Ok(!store.recent(filter).await?.is_empty());
         }
-        let names_it = |job: &Arc<Job>| {
-            job.account() == account
-                && job
-                    .target()
-                    .deployment
-                    .as_ref()
-                    .is_some_and(|named| named.deployment == deployment)
-        };
-        let is_stored = |owner: &Account, _: &JobId, target: &Target| {
-            let named = target.deployment.as_ref();
-            owner == account && named.is_some_and(|named| named.deployment == deployment)
-        };
         self.loaded().await;
-        let shared = self.shared();
-        Ok(shared.registry.running().iter().any(names_it)
-            || !shared.waiting_jobs.stored_summaries(is_stored).is_empty())
+        let open = |job: JobHead<'_>| filter.matches(job).then_some(());
+        Ok(!self.select_in_memory(1, open).is_empty())
     }
 
     /// The latest webhook deliveries.

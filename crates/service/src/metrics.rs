@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::counters::{Counter, Counters, Histogram, MetricLabel};
 use tidegate_core::ewma::Ewma;
+use tidegate_core::latency_histogram::LatencyHistogram;
 use tidegate_core::record::Api;
 use tidegate_core::{JobKind, Refusal, Status, label};
 
@@ -34,6 +35,8 @@ pub struct JobMetrics {
     pub wait: Histogram,
     /// Seconds between begin and end.
     pub run: Histogram,
+    /// The same, for percentiles.
+    pub run_times: LatencyHistogram,
     /// Attempts to send a webhook.
     pub attempts: Counters<AttemptResult>,
     /// Seconds until the receiver responded.
@@ -121,6 +124,7 @@ impl Default for JobMetrics {
             refused: Api::ALL.iter().map(|_| Counters::default()).collect(),
             wait: Histogram::new(WAIT_BUCKETS),
             run: Histogram::new(RUN_BUCKETS),
+            run_times: LatencyHistogram::default(),
             attempts: Counters::default(),
             attempt_time: Histogram::new(DELIVERY_BUCKETS),
             given_up: Counter::default(),
@@ -154,6 +158,7 @@ impl JobMetrics {
         self.jobs(api, kind).finished.of(status).inc();
         if let Some(run_time) = run_time {
             self.run.observe(run_time.as_secs_f64());
+            self.run_times.observe(run_time);
             // A training of hours says nothing about the next prediction.
             if kind == JobKind::Prediction {
                 self.recent_run_time.record(run_time);

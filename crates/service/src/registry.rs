@@ -141,12 +141,12 @@ impl Registry {
         });
     }
 
-    /// All jobs in memory, ended or not.
-    pub(crate) fn all(&self) -> Vec<Arc<Job>> {
+    /// Calls `visit` with each job in memory, ended or not. New jobs wait until it returns.
+    pub(crate) fn visit(&self, visit: impl FnMut(&Arc<Job>)) {
         self.with(|inner| {
             inner.forget_older(self.retention.age);
-            inner.jobs.values().cloned().collect()
-        })
+            inner.jobs.values().for_each(visit);
+        });
     }
 
     pub(crate) fn running(&self) -> Vec<Arc<Job>> {

@@ -34,13 +34,20 @@ export function variable(name) {
 /** The URL of the server under test, without a slash at its end. */
 export const url = variable('URL');
 
+/** Another origin that the pages may load files from. */
+const filesOrigin = process.env.TEST_FILES_ORIGIN;
+
+/** The name of the server in a plain http URL, which is no secure context; Chromium finds it on this machine. */
+export const PLAIN_HOST = 'tide.test';
+
 /** @type {Promise<any> | null} */
 let launched = null;
 
 /** The browser of this file; its tests share it. */
 export function browser() {
   // Chromium's own sandbox needs user namespaces, which containers often do not have.
-  launched ??= chromium.launch({ executablePath: process.env.TEST_CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox'] });
+  const args = ['--no-sandbox', `--host-resolver-rules=MAP ${PLAIN_HOST} 127.0.0.1`];
+  launched ??= chromium.launch({ executablePath: process.env.TEST_CHROMIUM ?? '/usr/bin/chromium', args });
   return launched;
 }
 
@@ -112,7 +119,7 @@ function watch(page, problems, allowed) {
   });
   page.on('request', (/** @type {any} */ request) => {
     const target = new URL(request.url());
-    const local = target.origin === new URL(url).origin || ['data:', 'blob:'].includes(target.protocol);
+    const local = [new URL(url).origin, filesOrigin].includes(target.origin) || ['data:', 'blob:'].includes(target.protocol);
     if (!local) problems.push(`request to another host: ${request.url()}`);
   });
 }

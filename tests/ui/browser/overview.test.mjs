@@ -31,7 +31,7 @@ browserTest('the numbers of the overview change under a small load', { token: AD
   await queue.getByText('3 waiting, 1 running').waitFor();
   fs.writeFileSync(GATE, '');
   await tileShows(page, 'Waiting', /^0$/);
-  await tileShows(page, 'Latency p50', /\d+.* (µs|ms|s)$/);
+  await tileShows(page, 'Run time p50', /\d+.* (µs|ms|s)$/);
   for (const id of blocked) await ends(id, 'succeeded');
   fs.rmSync(GATE);
   assert.equal(await page.locator('.chart canvas').count(), 3);

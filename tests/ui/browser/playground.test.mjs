@@ -210,7 +210,7 @@ function dispatchFile(/** @type {[string, string]} */ [kind, data]) {
   else document.dispatchEvent(new ClipboardEvent('paste', { clipboardData: transfer, ...options }));
 }
 
-browserTest('a gallery of images, and a recording', {}, async (page) => {
+browserTest('a gallery of images, a recording, and a clip', {}, async (page) => {
   await page.goto(`${url}/ui/models/local/ui_media`);
   await run(page);
   await page.waitForFunction(() => {
@@ -220,6 +220,9 @@ browserTest('a gallery of images, and a recording', {}, async (page) => {
   await field(page, 'kind').selectOption({ label: 'recording' });
   await page.keyboard.press('Control+Enter');
   await page.waitForFunction(() => /** @type {HTMLAudioElement | null} */ (document.querySelector('.file-audio audio'))?.duration === 1);
+  await field(page, 'kind').selectOption({ label: 'clip' });
+  await page.keyboard.press('Control+Enter');
+  await page.waitForFunction(() => /** @type {HTMLVideoElement | null} */ (document.querySelector('.file-video video'))?.videoWidth === 32);
   await assertAccessible(page);
 });
 

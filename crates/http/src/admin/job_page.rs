@@ -11,9 +11,11 @@ use std::fmt;
 use jiff::Timestamp;
 use tidegate_core::counters::MetricLabel;
 use tidegate_core::record::JobSummary;
-use tidegate_core::store::{JobFilter, StoreError};
+use tidegate_core::store::{JobFilter, JobHead, StoreError};
 use tidegate_core::{Account, JobId, Status};
 use tidegate_service::JobService;
+
+use super::query::ANONYMOUS;
 
 /// How many jobs are read beyond a page. The store sorts by the order of insertion, which differs from the
 /// order of creation by the number of jobs that were being inserted at the same time.
@@ -23,17 +25,29 @@ const MARGIN: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct JobListCursor {
     is_ended: bool,
-    created_at: Reverse<Timestamp>,
-    id: String,
+    /// Microseconds, as in the store, so that a job keeps its place when only the store has it.
+    created_at: Reverse<i64>,
+    /// The account and the id, because several jobs may be created in a microsecond.
+    key: String,
 }
 
 impl JobListCursor {
-    fn of(job: &JobSummary) -> Self {
+    fn of<'a>(job: impl Into<JobHead<'a>>) -> Self {
+        let job = job.into();
+        let account = match job.account.is_anonymous() {
+            true => ANONYMOUS,
+            false => job.account.as_str(),
+        };
         Self {
             is_ended: job.status.is_terminal(),
-            created_at: Reverse(job.created_at),
-            id: job.id.as_str().to_owned(),
+            created_at: Reverse(job.created_at.as_microsecond()),
+            key: format!("{account}/{}", job.id.as_str()),
         }
+    }
+
+    /// Jobs after it were not created later than this. A job in memory may be some nanoseconds younger.
+    fn created_until(&self) -> Option<Timestamp> {
+        Timestamp::from_microsecond(self.created_at.0).ok()
     }
 
     /// Parses the text that `Display` writes.
@@ -44,11 +58,12 @@ impl JobListCursor {
             "over" => true,
             _ => return None,
         };
-        let created_at = Timestamp::from_microsecond(parts.next()?.parse().ok()?).ok()?;
+        let created_at = parts.next()?.parse().ok()?;
+        Timestamp::from_microsecond(created_at).ok()?;
         Some(Self {
             is_ended,
             created_at: Reverse(created_at),
-            id: parts.next()?.to_owned(),
+            key: parts.next()?.to_owned(),
         })
     }
 }
@@ -56,8 +71,7 @@ impl JobListCursor {
 impl fmt::Display for JobListCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = if self.is_ended { "over" } else { "open" };
-        let created_at = self.created_at.0.as_microsecond();
-        write!(f, "{part}.{created_at}.{}", self.id)
+        write!(f, "{part}.{}.{}", self.created_at.0, self.key)
     }
 }
 
@@ -73,13 +87,20 @@ pub(super) async fn find_page(
     filter: &JobFilter,
     after: Option<&JobListCursor>,
 ) -> Result<JobPage, StoreError> {
-    // All jobs in memory, also those that do not match: their records in the store may be outdated.
-    let in_memory = jobs.list_in_memory(&JobFilter::default()).into_iter();
+    // One more than the page has, which says whether there is another page.
+    let in_memory = jobs.select_in_memory(filter.limit + 1, |job| {
+        let position = filter.matches(job).then(|| JobListCursor::of(job));
+        position.filter(|position| after.is_none_or(|cursor| position > cursor))
+    });
+    let in_memory = in_memory.into_iter();
     let mut known: HashMap<(Account, JobId), JobSummary> =
         in_memory.map(|summary| (key(&summary), summary)).collect();
     for query in queries(filter, after) {
         for summary in jobs.list_recorded(&query).await? {
-            known.entry(key(&summary)).or_insert(summary);
+            // The record of a job in memory may be outdated, whether it matches there or not.
+            if !jobs.is_in_memory(&summary.account, &summary.id) {
+                known.entry(key(&summary)).or_insert(summary);
+            }
         }
     }
     Ok(page_of(known.into_values(), filter, after))
@@ -97,7 +118,7 @@ fn queries(filter: &JobFilter, after: Option<&JobListCursor>) -> Vec<JobFilter> 
         let is_past = after.is_some_and(|cursor| cursor.is_ended && !is_ended);
         (!statuses.is_empty() && !is_past).then(|| JobFilter {
             statuses,
-            created_until: after_here.map(|cursor| cursor.created_at.0),
+            created_until: after_here.and_then(JobListCursor::created_until),
             limit: filter.limit + MARGIN,
             ..filter.clone()
         })
@@ -114,12 +135,12 @@ fn page_of(
     let mut jobs: Vec<JobSummary> = jobs
         .filter(|job| filter.matches(job) && is_after(job))
         .collect();
-    jobs.sort_by_cached_key(JobListCursor::of);
+    jobs.sort_by_cached_key(|job| JobListCursor::of(job));
     let is_last = jobs.len() <= filter.limit;
     jobs.truncate(filter.limit);
     let last = jobs.last().filter(|_| !is_last);
     JobPage {
-        next: last.map(JobListCursor::of),
+        next: last.map(|job| JobListCursor::of(job)),
         jobs,
     }
 }
@@ -181,8 +202,46 @@ mod tests {
     }
 
     #[test]
+    fn jobs_of_one_microsecond_are_on_one_page_each() {
+        let at = |account: &str, nanos: i64| JobSummary {
+            account: Account::parse(account).unwrap(),
+            created_at: Timestamp::from_nanosecond(1_000_000_000_000_000_000 + i128::from(nanos))
+                .unwrap(),
+            ..job("same", 1, Status::Succeeded)
+        };
+        // All but the last are of one microsecond; in the store, none has the nanoseconds.
+        let in_memory = [
+            at("b", 900),
+            at("a", 100),
+            at("d", 500),
+            at("c", 0),
+            at("z.1", -1),
+        ];
+        let in_store = in_memory.clone().map(|job| JobSummary {
+            created_at: Timestamp::from_microsecond(job.created_at.as_microsecond()).unwrap(),
+            ..job
+        });
+        let filter = JobFilter {
+            limit: 1,
+            ..JobFilter::default()
+        };
+        let (mut seen, mut cursor) = (Vec::new(), None);
+        for n in 0.. {
+            // The jobs leave the memory while they are listed.
+            let all = if n < 2 { &in_memory } else { &in_store };
+            let page = page_of(all.iter().cloned(), &filter, cursor.as_ref());
+            seen.extend(page.jobs.iter().map(|job| job.account.to_string()));
+            let Some(next) = page.next else { break };
+            cursor = JobListCursor::parse(&next.to_string());
+            assert_eq!(cursor.as_ref(), Some(&next));
+        }
+        assert_eq!(seen, ["a", "b", "c", "d", "z.1"]);
+    }
+
+    #[test]
     fn only_the_records_that_a_page_needs_are_read() {
-        let cursor = JobListCursor::of(&job("a", 7, Status::Succeeded));
+        let ended = job("a", 7, Status::Succeeded);
+        let cursor = JobListCursor::of(&ended);
         let filter = JobFilter {
             limit: 10,
             ..JobFilter::default()

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::counters::{Counter, Histogram};
+use tidegate_core::latency_histogram::LatencyHistogram;
 
 use super::record::RequestDetails;
 
@@ -22,6 +23,8 @@ pub(crate) struct RoutedModelMetrics {
     labels: Mutex<LabeledCounts>,
     /// From arrival to the last byte.
     pub(crate) duration: Histogram,
+    /// The same, for percentiles.
+    pub(crate) durations: LatencyHistogram,
     /// From arrival to the first byte of the body.
     pub(crate) first_byte: Histogram,
     /// The time in the queue.
@@ -54,6 +57,7 @@ impl Default for RoutedModelMetrics {
         Self {
             labels: Mutex::default(),
             duration: Histogram::new(SECONDS),
+            durations: LatencyHistogram::default(),
             first_byte: Histogram::new(SECONDS),
             queue_time: Histogram::new(SECONDS),
             overhead: Histogram::new(OVERHEAD),
@@ -69,8 +73,9 @@ impl RoutedModelMetrics {
     /// Counts a request that has ended.
     pub(super) fn count(&self, request: &RequestDetails) {
         let log = &request.log;
-        self.duration
-            .observe(request.arrived.elapsed().as_secs_f64());
+        let duration = request.arrived.elapsed();
+        self.duration.observe(duration.as_secs_f64());
+        self.durations.observe(duration);
         self.queue_time.observe(log.waited.as_secs_f64());
         if let (Some(first_byte), Some(backend)) = (request.first_byte, log.first_byte) {
             self.first_byte.observe(first_byte.as_secs_f64());

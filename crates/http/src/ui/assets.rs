@@ -13,6 +13,9 @@ static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/ui_files.rs
 const PAGE: &str = "index.html";
 /// What the page has in place of the path of the folder.
 const PLACEHOLDER: &str = "{{assets}}";
+/// The deepest path of a page. The names of a router's models may have several parts; what a client sends
+/// must not decide how long the page is.
+const MAX_DEPTH: usize = 16;
 /// How many bytes of the hash are in the name of the folder.
 const HASH_BYTES: usize = 8;
 
@@ -53,11 +56,15 @@ pub(super) fn find(path: &str) -> Option<Asset> {
 }
 
 /// The page for a browser that has opened this path below `/ui/`. Its URLs are relative, because the server
-/// does not know the prefix of a proxy.
-pub(super) fn page(path: &str) -> String {
+/// does not know the prefix of a proxy. `None` for a path that is deeper than any page.
+pub(super) fn page(path: &str) -> Option<String> {
+    let depth = path.matches('/').count();
+    if depth > MAX_DEPTH {
+        return None;
+    }
     let page = String::from_utf8_lossy(content(PAGE).unwrap_or_default());
-    let up = "../".repeat(path.matches('/').count());
-    page.replace(PLACEHOLDER, &format!("{up}assets/{}", *HASH))
+    let folder = format!("{}assets/{}", "../".repeat(depth), *HASH);
+    Some(page.replace(PLACEHOLDER, &folder))
 }
 
 fn content(name: &str) -> Option<&'static [u8]> {
@@ -112,9 +119,11 @@ mod tests {
             ("models/ann/echo", "\"../../assets/"),
             ("jobs/", "\"../assets/"),
         ] {
-            let page = page(path);
+            let page = page(path).unwrap();
             assert!(page.contains(expected), "{path}: {page}");
             assert!(!page.contains(PLACEHOLDER));
         }
+        assert!(page(&"a/".repeat(MAX_DEPTH)).is_some());
+        assert!(page(&"a/".repeat(MAX_DEPTH + 1)).is_none());
     }
 }

@@ -1,15 +1,15 @@
 //! The load of the last 15 minutes, in buckets of 5 seconds.
 //!
-//! The counters and histograms of the metrics only grow. A sample of them is taken every 5 seconds, from the
-//! start of the server on; a bucket is the difference of two samples. Nothing is counted for it when a job
-//! runs.
+//! The counters of the metrics only grow. A sample of them is taken every 5 seconds, from the start of the
+//! server on; a bucket is the difference of two samples. Its percentiles are computed once: the samples of
+//! the last minute are kept for the overview, the others are not.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use tidegate_core::counters::HistogramSnapshot;
+use tidegate_core::latency_histogram::LatencyCounts;
 
 /// The time between two samples.
 pub(super) const STEP: Duration = Duration::from_secs(5);
@@ -32,56 +32,9 @@ pub(super) struct LoadSample {
     pub(super) running: usize,
 }
 
-/// The number of jobs by the time that they took: each bound in seconds with the number of jobs that took at
-/// most as long, and more than the previous bound.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct LatencyCounts(Vec<(f64, u64)>);
-
-impl LatencyCounts {
-    /// Adds the counts of a histogram with the same bounds.
-    pub(super) fn add(&mut self, histogram: &HistogramSnapshot) {
-        if self.0.is_empty() {
-            self.0.clone_from(&histogram.buckets);
-            return;
-        }
-        for ((_, sum), (_, count)) in self.0.iter_mut().zip(&histogram.buckets) {
-            *sum += count;
-        }
-    }
-
-    /// The jobs that ended since an earlier sample. A model may have been removed meanwhile, with its counts.
-    fn since(&self, earlier: &Self) -> Self {
-        let before = |index: usize| earlier.0.get(index).map_or(0, |(_, count)| *count);
-        let counts = self.0.iter().enumerate();
-        let counts = counts.map(|(i, (bound, count))| (*bound, count.saturating_sub(before(i))));
-        Self(counts.collect())
-    }
-
-    /// The time that this part of the jobs took at most, in seconds; `None` without jobs. Linear between two
-    /// bounds; above the last bound it is that bound.
-    fn quantile(&self, part: f64) -> Option<f64> {
-        let total: u64 = self.0.iter().map(|(_, count)| count).sum();
-        if total == 0 {
-            return None;
-        }
-        let rank = part * total as f64;
-        let (mut below, mut lower) = (0.0, 0.0);
-        for (bound, count) in &self.0 {
-            let count = *count as f64;
-            if *bound == f64::MAX {
-                break;
-            }
-            if below + count >= rank && count > 0.0 {
-                return Some(lower + (bound - lower) * (rank - below) / count);
-            }
-            (below, lower) = (below + count, *bound);
-        }
-        Some(lower)
-    }
-
-    fn percentiles(&self) -> [Option<f64>; 3] {
-        [0.5, 0.95, 0.99].map(|part| self.quantile(part))
-    }
+/// The 50th, 95th and 99th percentile, in seconds; `None` without jobs.
+fn percentiles(latency: &LatencyCounts) -> [Option<f64>; 3] {
+    [0.5, 0.95, 0.99].map(|part| latency.quantile(part).map(|time| time.as_secs_f64()))
 }
 
 /// The load of the last minute.
@@ -118,27 +71,58 @@ pub(super) struct HistoryDocument {
     p99: Vec<Option<f64>>,
 }
 
-/// The samples of the last 15 minutes.
+/// The buckets of the last 15 minutes, and the samples of the last minute.
 #[derive(Debug, Default)]
-pub(super) struct LoadHistory(VecDeque<LoadSample>);
+pub(super) struct LoadHistory {
+    buckets: VecDeque<LoadBucket>,
+    samples: VecDeque<LoadSample>,
+}
+
+/// What happened between two samples.
+#[derive(Debug)]
+struct LoadBucket {
+    requests: u64,
+    errors: u64,
+    /// Levels at the end.
+    waiting: usize,
+    in_flight: usize,
+    percentiles: [Option<f64>; 3],
+}
+
+impl LoadBucket {
+    fn between(before: &LoadSample, sample: &LoadSample) -> Self {
+        Self {
+            requests: sample.requests.saturating_sub(before.requests),
+            errors: sample.errors.saturating_sub(before.errors),
+            waiting: sample.waiting,
+            in_flight: sample.waiting + sample.running,
+            percentiles: percentiles(&sample.latency.since(&before.latency)),
+        }
+    }
+}
 
 impl LoadHistory {
     /// Adds a sample. The first is the begin of the first bucket.
     pub(super) fn add(&mut self, sample: LoadSample) {
-        if self.0.len() > MAX_BUCKETS {
-            self.0.pop_front();
+        if let Some(before) = self.samples.back() {
+            self.buckets.push_back(LoadBucket::between(before, &sample));
         }
-        self.0.push_back(sample);
+        self.samples.push_back(sample);
+        if self.buckets.len() > MAX_BUCKETS {
+            self.buckets.pop_front();
+        }
+        if self.samples.len() > OVERVIEW_BUCKETS + 1 {
+            self.samples.pop_front();
+        }
     }
 
     /// The load of the last minute until `now`.
     pub(super) fn overview(&self, now: &LoadSample) -> Overview {
-        let first = self.0.len().saturating_sub(OVERVIEW_BUCKETS + 1);
-        let before = self.0.get(first).unwrap_or(now);
+        let before = self.samples.front().unwrap_or(now);
         let requests = now.requests.saturating_sub(before.requests);
         let errors = now.errors.saturating_sub(before.errors).min(requests);
         let seconds = now.at.duration_since(before.at).as_secs_f64();
-        let [p50_s, p95_s, p99_s] = now.latency.since(&before.latency).percentiles();
+        let [p50_s, p95_s, p99_s] = percentiles(&now.latency.since(&before.latency));
         Overview {
             // A server that has just started has no rate yet.
             requests_per_s: ratio(requests as f64, seconds.max(1.0)),
@@ -157,18 +141,18 @@ impl LoadHistory {
     pub(super) fn document(&self) -> HistoryDocument {
         let mut document = HistoryDocument {
             step_s: STEP.as_secs(),
-            end: self.0.back().map_or(0, |sample| sample.at.as_second()),
+            end: self
+                .samples
+                .back()
+                .map_or(0, |sample| sample.at.as_second()),
             ..HistoryDocument::default()
         };
-        for (before, sample) in self.0.iter().zip(self.0.iter().skip(1)) {
-            let [p50, p95, p99] = sample.latency.since(&before.latency).percentiles();
-            let requests = sample.requests.saturating_sub(before.requests);
-            document.requests.push(requests);
-            document
-                .errors
-                .push(sample.errors.saturating_sub(before.errors));
-            document.waiting.push(sample.waiting);
-            document.in_flight.push(sample.waiting + sample.running);
+        for bucket in &self.buckets {
+            let [p50, p95, p99] = bucket.percentiles;
+            document.requests.push(bucket.requests);
+            document.errors.push(bucket.errors);
+            document.waiting.push(bucket.waiting);
+            document.in_flight.push(bucket.in_flight);
             document.p50.push(p50);
             document.p95.push(p95);
             document.p99.push(p99);
@@ -187,50 +171,45 @@ fn ratio(part: f64, whole: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::latency_histogram::LatencyHistogram;
+
     use super::*;
 
-    fn latency(counts: [u64; 3]) -> LatencyCounts {
-        let bounds = [0.1, 1.0, f64::MAX];
-        LatencyCounts(bounds.into_iter().zip(counts).collect())
-    }
-
-    fn sample(second: i64, requests: u64, counts: [u64; 3]) -> LoadSample {
+    /// A sample after jobs that took so long, in seconds.
+    fn sample(second: i64, requests: u64, times: &[f64]) -> LoadSample {
+        let histogram = LatencyHistogram::default();
+        for time in times {
+            histogram.observe(Duration::from_secs_f64(*time));
+        }
+        let mut latency = LatencyCounts::default();
+        latency.add(&histogram);
         LoadSample {
             at: Timestamp::from_second(second).unwrap(),
             requests,
             errors: requests / 10,
-            latency: latency(counts),
+            latency,
             waiting: 2,
             running: 1,
         }
     }
 
-    #[test]
-    fn quantiles_are_linear_between_bounds() {
-        assert_eq!(latency([0, 0, 0]).quantile(0.5), None);
-        assert_eq!(latency([10, 0, 0]).quantile(0.5), Some(0.05));
-        let spread = latency([50, 50, 0]).quantile(0.75).unwrap();
-        assert!((spread - 0.55).abs() < 1e-9, "{spread}");
-        assert_eq!(
-            latency([0, 0, 4]).quantile(0.5),
-            Some(1.0),
-            "above all bounds"
-        );
+    fn is_about(found: Option<f64>, expected: f64) -> bool {
+        found.is_some_and(|found| (found / expected - 1.0).abs() < 0.05)
     }
 
     #[test]
     fn a_bucket_is_the_difference_of_two_samples() {
         let mut history = LoadHistory::default();
-        history.add(sample(100, 10, [1, 0, 0]));
-        history.add(sample(105, 30, [1, 10, 0]));
-        history.add(sample(110, 30, [1, 10, 0]));
+        history.add(sample(100, 10, &[9.0]));
+        history.add(sample(105, 30, &[9.0, 0.5, 0.5, 0.6]));
+        history.add(sample(110, 30, &[9.0, 0.5, 0.5, 0.6]));
         let document = history.document();
         assert_eq!((document.step_s, document.end), (5, 110));
         assert_eq!(document.requests, [20, 0]);
         assert_eq!(document.errors, [2, 0]);
         assert_eq!(document.in_flight, [3, 3]);
-        let p50 = document.p50[0].unwrap();
-        assert!((p50 - 0.55).abs() < 1e-9, "{p50}");
+        assert!(is_about(document.p50[0], 0.5), "{document:?}");
+        assert!(is_about(document.p99[0], 0.6), "{document:?}");
         assert_eq!(document.p50[1], None);
     }
 
@@ -238,32 +217,34 @@ mod tests {
     fn the_history_is_bounded() {
         let mut history = LoadHistory::default();
         for n in 0..500 {
-            history.add(sample(n * 5, n.unsigned_abs(), [0, 0, 0]));
+            history.add(sample(n * 5, n.unsigned_abs(), &[]));
         }
         assert_eq!(history.document().requests.len(), MAX_BUCKETS);
+        assert_eq!(history.samples.len(), OVERVIEW_BUCKETS + 1);
     }
 
     #[test]
     fn the_overview_is_over_the_last_minute() {
         let mut history = LoadHistory::default();
         for n in 0..100 {
-            history.add(sample(n * 5, 10 * n.unsigned_abs(), [0, 0, 0]));
+            history.add(sample(n * 5, 10 * n.unsigned_abs(), &[30.0]));
         }
-        let overview = history.overview(&sample(495, 1110, [0, 4, 0]));
+        let overview = history.overview(&sample(495, 1110, &[30.0, 0.25]));
         // A minute ago, at 435 s, there were 870 requests.
         assert!((overview.requests_per_s - 4.0).abs() < 1e-9, "{overview:?}");
         assert!((overview.error_rate - 0.1).abs() < 1e-9, "{overview:?}");
         assert_eq!((overview.in_flight, overview.waiting), (3, 2));
-        assert!(overview.p50_s.is_some());
-        let empty = LoadHistory::default().overview(&sample(0, 5, [1, 0, 0]));
+        assert!(is_about(overview.p99_s, 0.25), "{overview:?}");
+        let empty = LoadHistory::default().overview(&sample(0, 5, &[1.0]));
         assert_eq!((empty.requests_per_s, empty.p50_s), (0.0, None));
     }
 
     #[test]
     fn a_removed_model_does_not_count_backwards() {
         let mut history = LoadHistory::default();
-        history.add(sample(0, 100, [9, 0, 0]));
-        history.add(sample(5, 20, [1, 0, 0]));
+        history.add(sample(0, 100, &[1.0, 1.0]));
+        history.add(sample(5, 20, &[1.0]));
         assert_eq!(history.document().requests, [0]);
+        assert_eq!(history.document().p50, [None]);
     }
 }

@@ -60,7 +60,7 @@ fn add_jobs(sample: &mut LoadSample, metrics: &JobMetrics) {
         .finished_jobs()
         .filter(|(_, _, status, _)| *status == Status::Failed);
     sample.errors += failed.map(|(_, _, _, count)| count).sum::<u64>();
-    sample.latency.add(&metrics.run.read());
+    sample.latency.add(&metrics.run_times);
 }
 
 /// Whether a job was refused for a reason that its client cannot change.
@@ -87,7 +87,7 @@ fn add_routed(sample: &mut LoadSample, router: &RouterMetricSource) {
                 sample.errors += count;
             }
         }
-        sample.latency.add(&model.duration.read());
+        sample.latency.add(&model.durations);
     }
     for group in router.registry.table().groups() {
         let statistics = group.statistics();

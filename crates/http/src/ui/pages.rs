@@ -54,7 +54,9 @@ pub(super) async fn add_slash() -> Response {
 pub(super) async fn page(State(policy): State<HeaderValue>, uri: Uri) -> Response {
     // As the browser wrote it: an encoded `/` is no level.
     let path = uri.path().strip_prefix(super::ROOT).unwrap_or_default();
-    let page = assets::page(path);
+    let Some(page) = assets::page(path) else {
+        return not_found("no such page: the path has too many parts\n");
+    };
     let mut response = file_response(page.into(), "text/html; charset=utf-8", REVALIDATE);
     let headers = response.headers_mut();
     headers.insert(CONTENT_SECURITY_POLICY, policy);
@@ -65,15 +67,18 @@ pub(super) async fn page(State(policy): State<HeaderValue>, uri: Uri) -> Respons
 /// `GET /ui/assets/HASH/NAME`
 pub(super) async fn asset(State(policy): State<HeaderValue>, Path(path): Path<String>) -> Response {
     let Some(asset) = assets::find(&path) else {
-        let text = Body::from("no such file: it belongs to another version of the page\n");
-        let mut response = file_response(text, "text/plain; charset=utf-8", REVALIDATE);
-        *response.status_mut() = StatusCode::NOT_FOUND;
-        return response;
+        return not_found("no such file: it belongs to another version of the page\n");
     };
     let mut response = file_response(asset.content.into(), asset.media_type, FOREVER);
     // For an SVG that is opened as a page.
     let headers = response.headers_mut();
     headers.insert(CONTENT_SECURITY_POLICY, policy);
+    response
+}
+
+fn not_found(text: &'static str) -> Response {
+    let mut response = file_response(text.into(), "text/plain; charset=utf-8", REVALIDATE);
+    *response.status_mut() = StatusCode::NOT_FOUND;
     response
 }
 

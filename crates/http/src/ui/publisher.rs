@@ -60,14 +60,25 @@ pub(super) enum Update {
 impl UiState {
     /// The newest sections, at most [`MIN_AGE`] old.
     pub(super) async fn latest_build(self: &Arc<Self>) -> Arc<Build> {
+        if let Some(build) = self.publisher.0.lock().await.fresh() {
+            return build;
+        }
+        // A task of its own: a viewer that disconnects must not end a build that others wait for.
+        let build = tokio::spawn(Arc::clone(self).build_if_old());
+        match build.await {
+            Ok(build) => build,
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        }
+    }
+
+    /// Builds the sections, unless another viewer has done so meanwhile.
+    async fn build_if_old(self: Arc<Self>) -> Arc<Build> {
         let mut published = self.publisher.0.lock().await;
-        if let Some((build, at)) = &published.last
-            && at.elapsed() < MIN_AGE
-        {
-            return Arc::clone(build);
+        if let Some(build) = published.fresh() {
+            return build;
         }
         let cluster = self.cluster_state().await;
-        let state = Arc::clone(self);
+        let state = Arc::clone(&self);
         // Reading /proc blocks.
         let read = move || state.read_sections(cluster.as_deref());
         let sections = match tokio::task::spawn_blocking(read).await {
@@ -86,6 +97,12 @@ impl UiState {
 }
 
 impl Published {
+    /// The last build, if it is not too old.
+    fn fresh(&self) -> Option<Arc<Build>> {
+        let (build, at) = self.last.as_ref()?;
+        (at.elapsed() < MIN_AGE).then(|| Arc::clone(build))
+    }
+
     fn add(&mut self, sections: Sections) -> Arc<Build> {
         let texts = texts_of(&sections);
         let (seq, set) = match &self.last {

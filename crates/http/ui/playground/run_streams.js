@@ -2,7 +2,7 @@
 
 import { ApiError, request, requestJson } from '../lib/api.js';
 import { EventParser, followEvents, textChunks } from '../lib/sse.js';
-import { inStreamSlot } from '../lib/stream_slots.js';
+import { inStreamSlot, whenStreamSlotIsFree } from '../lib/stream_slots.js';
 import { whileVisible } from '../lib/visibility.js';
 import { isEnded } from './run_view.js';
 
@@ -118,7 +118,8 @@ async function poll(view, path, position, signal) {
 export async function runDirectly(view, { path, input, signal }) {
   const started = performance.now();
   view.takeDocument({ status: 'starting', created_at: new Date().toISOString(), input });
-  try {
+  const follow = async () => {
+    view.takeDocument({ status: 'starting' });
     const response = await request(path, { method: 'POST', json: { input }, headers: { Accept: 'text/event-stream' }, signal });
     if (!(response.headers.get('content-type') ?? '').startsWith('text/event-stream')) {
       takeResult(view, await response.json(), started);
@@ -129,6 +130,9 @@ export async function runDirectly(view, { path, input, signal }) {
       for (const { event, data } of parser.push(text)) takeCogEvent(view, event, JSON.parse(data), started);
     }
     if (!view.ended) view.fail(new ApiError(0, 'The connection ended before the run.'));
+  };
+  try {
+    await whenStreamSlotIsFree(follow, { signal, onWait: () => view.takeDocument({ status: 'queued' }) });
   } catch (error) {
     if (signal.aborted) view.takeDocument({ status: 'canceled' });
     else view.fail(/** @type {Error} */ (error));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tidegate_core::queue::{EntryDetails, Priority, QueueEntry};
 use tidegate_core::record::{Api, JobRecord, JobSummary, Target, WebhookSpec};
+use tidegate_core::store::JobHead;
 use tidegate_core::{JobKind, Status};
 
 use super::waiting_jobs::JobKey;
@@ -114,6 +115,16 @@ impl StoredJob {
     /// The receiver of its webhooks.
     pub(super) fn hook(&self) -> Option<WebhookSpec> {
         serde_json::from_str(self.hook.as_deref()?).ok()
+    }
+
+    pub(super) fn head<'a>(&'a self, (account, id): &'a JobKey) -> JobHead<'a> {
+        JobHead {
+            account,
+            id,
+            target: &self.target,
+            status: Status::Queued,
+            created_at: self.created_at(),
+        }
     }
 
     pub(super) fn summary(&self, (account, id): &JobKey) -> JobSummary {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::Timestamp;
 use tidegate_core::queue::{QueueEntry, QueueName};
 use tidegate_core::record::{JobSummary, Target};
-use tidegate_core::store::Store;
+use tidegate_core::store::{JobHead, Store};
 use tidegate_core::{Account, JobId, Status};
 
 use super::entries::entry_of_job;
@@ -301,23 +301,15 @@ impl WaitingJobs {
         entries.into_iter().map(pair).collect()
     }
 
-    /// The summaries of the matching jobs that are in the store only.
-    pub(crate) fn stored_summaries(
-        &self,
-        matches: impl Fn(&Account, &JobId, &Target) -> bool,
-    ) -> Vec<JobSummary> {
+    /// Calls `visit` with each job that is in the store only, and with a function that returns its summary.
+    pub(crate) fn visit_stored(&self, mut visit: impl FnMut(JobHead<'_>, &dyn Fn() -> JobSummary)) {
         self.with(|inner| {
-            inner
-                .jobs
-                .iter()
-                .filter_map(|(key, waiting)| match &waiting.place {
-                    Place::Store(stored) if matches(&key.0, &key.1, &stored.target) => {
-                        Some(stored.summary(key))
-                    }
-                    Place::Store(_) | Place::Memory(_) => None,
-                })
-                .collect()
-        })
+            for (key, waiting) in &inner.jobs {
+                if let Place::Store(stored) = &waiting.place {
+                    visit(stored.head(key), &|| stored.summary(key));
+                }
+            }
+        });
     }
 
     /// Whether no job waits in a queue.

@@ -308,6 +308,24 @@ async fn a_list_of_jobs_in_memory_contains_those_with_the_prefix() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_selection_of_jobs_in_memory_has_those_with_the_lowest_positions() {
+    let store = FaultyStore::new();
+    let (_model, jobs, _run, waiting) = service_with_queue(&store).await;
+    drop(waiting);
+    assert!(evicted_inputs(&jobs).contains(&5));
+    let position = |name: &JobId| (*name != id(1)).then(|| name.to_string());
+    let every = jobs.list_in_memory(&JobFilter::default());
+    let mut expected: Vec<String> = every.iter().filter_map(|job| position(&job.id)).collect();
+    expected.sort();
+    expected.truncate(3);
+    let found = jobs.select_in_memory(3, |job| position(job.id));
+    let mut found: Vec<String> = found.iter().map(|job| job.id.to_string()).collect();
+    found.sort();
+    assert_eq!(found[..3], expected);
+    assert!(!found.contains(&id(1).to_string()), "it has no position");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_store_jobs_that_exceed_the_memory_are_refused() {
     let (model, jobs) = service(None);
     expect_new(jobs.submit(job(0)).await);

@@ -432,6 +432,6 @@ pub async fn summaries_of_recent_jobs_of_all_accounts(store: Arc<dyn Store>) {
             expected,
             "{filter:?}"
         );
-        assert!(all.iter().filter(|job| filter.matches(job)).eq(expected));
+        assert!(all.iter().filter(|job| filter.matches(*job)).eq(expected));
     }
 }

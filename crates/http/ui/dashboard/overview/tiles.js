@@ -2,6 +2,7 @@
 
 import { html } from '../../lib/html.js';
 import { duration, number, percent } from '../../lib/format.js';
+import { useSession } from '../../lib/session.js';
 import { latency, rate } from '../format.js';
 
 /**
@@ -26,18 +27,27 @@ const BAD_RATE = 0.05;
 const WARN_WAIT_S = 60;
 
 /**
+ * What the percentiles are of: a router does not know how long a model works on a request.
+ * @param {string} command the command that runs the server
+ */
+export function measuredTime(command) {
+  return command === 'router' ? { name: 'Request time', hint: 'arrival to last byte' } : { name: 'Run time', hint: 'in the model' };
+}
+
+/**
  * @param {{totals: Totals}} props
  */
 export function Tiles({ totals }) {
+  const { name, hint } = measuredTime(useSession().server.command);
   return html`<dl class="tiles" aria-label="The last minute">
     <${Tile} label="Requests/s" value=${rate(totals.requests_per_s)} />
     <${Tile} label="In flight" value=${number(totals.in_flight)} hint="waiting or running" />
     <${Tile} label="Waiting" value=${number(totals.waiting)} hint="${number(totals.running)} running" />
     <${Tile} label="Oldest waiting" value=${duration(totals.oldest_wait_s)} tone=${(totals.oldest_wait_s ?? 0) >= WARN_WAIT_S ? 'warn' : ''} hint=${totals.oldest_wait_s === null ? 'no job waits' : ''} />
     <${Tile} label="Error rate" value=${percent(totals.error_rate)} tone=${errorTone(totals.error_rate)} />
-    <${Tile} label="Latency p50" value=${latency(totals.p50_s)} />
-    <${Tile} label="Latency p95" value=${latency(totals.p95_s)} />
-    <${Tile} label="Latency p99" value=${latency(totals.p99_s)} />
+    <${Tile} label="${name} p50" value=${latency(totals.p50_s)} hint=${hint} />
+    <${Tile} label="${name} p95" value=${latency(totals.p95_s)} hint=${hint} />
+    <${Tile} label="${name} p99" value=${latency(totals.p99_s)} hint=${hint} />
   </dl>`;
 }
 

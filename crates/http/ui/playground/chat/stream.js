@@ -2,6 +2,7 @@
 
 import { ApiError, messageOf, request } from '../../lib/api.js';
 import { EventParser, textChunks } from '../../lib/sse.js';
+import { whenStreamSlotIsFree } from '../../lib/stream_slots.js';
 
 /** @typedef {{role: 'system' | 'user' | 'assistant', content: string}} Message */
 
@@ -19,9 +20,15 @@ export function deltaOf(data) {
 }
 
 /**
+ * Streams the answer, as soon as few enough other tabs stream.
  * @param {{model: string, messages: Message[], options: Record<string, number>, signal: AbortSignal, onText: (text: string) => void}} chat
  */
-export async function streamChat({ model, messages, options, signal, onText }) {
+export async function streamChat(chat) {
+  await whenStreamSlotIsFree(() => readAnswer(chat), { signal: chat.signal, onWait: () => {} });
+}
+
+/** @param {Parameters<typeof streamChat>[0]} chat */
+async function readAnswer({ model, messages, options, signal, onText }) {
   const response = await request('v1/chat/completions', { method: 'POST', json: { model, messages, stream: true, ...options }, headers: { Accept: 'text/event-stream' }, signal });
   const parser = new EventParser();
   for await (const text of textChunks(response)) {

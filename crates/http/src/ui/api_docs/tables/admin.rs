@@ -8,7 +8,19 @@ pub(in crate::ui::api_docs) static ADMIN: RouteTable = RouteTable {
     title: "Operation",
     description: "The admin API and the metrics.",
     routes: &[
+        route(
+            "GET",
+            "/admin/status",
+            "Get models, queues, processes and numbers at once",
+            &[],
+        ),
         route("GET", "/admin/models", "List models with their health", &[]),
+        route(
+            "GET",
+            "/admin/models/{owner}/{name}/logs",
+            "Follow the logs of the setup of a model",
+            &[],
+        ),
         route(
             "GET",
             "/admin/queues",

@@ -98,6 +98,12 @@ pub(in crate::ui::api_docs) static ROUTER: [RouteTable; 4] = [
         routes: &[
             route(
                 "GET",
+                "/admin/status",
+                "Get models, backends and numbers at once",
+                &[],
+            ),
+            route(
+                "GET",
                 "/admin/router",
                 "Get models, endpoints, accounts and sites",
                 &[],

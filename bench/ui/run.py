@@ -1,0 +1,186 @@
+"""What an open dashboard costs the server: the same load with the page open in Chromium and without.
+
+- paced: about 1,000 predictions per second. The rate says whether the server keeps up; the CPU time of the
+  server per job is what the page costs it, because the browser uses other time;
+- saturated: as many predictions as the machine can do. The browser takes CPU time from the load generator and
+  the model here, so this is the cost of a browser on the same machine, too.
+
+The two states take turns in each round, and the order changes with each round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from tidebench import layout
+from tidebench.processes import Command, Tree
+from tidebench.server import free_port
+
+WRK = HERE.parent / "wrk"
+MODEL = HERE.parent / "models" / "echo-async"
+BODY = '{"input":{"text":"tide"}}'
+CONNECTIONS = 32
+TARGET = 1.03
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One state in one round."""
+
+    jobs_per_s: float
+    cpu_us: float
+    p99_ms: float
+
+
+class Page:
+    """Chromium with an empty page or the dashboard."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            ["node", HERE / "page.mjs"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._wait()
+
+    def tell(self, command: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{command}\n")
+        self._process.stdin.flush()
+        self._wait()
+
+    def _wait(self) -> None:
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != "done\n":
+            raise RuntimeError("the browser has ended; see its message above")
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(20)
+
+
+def wrk(port: int, seconds: float, script: str, *arguments: str) -> dict[str, int]:
+    argv = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{round(seconds)}s", "-s", str(WRK / script)]
+    argv += [f"http://127.0.0.1:{port}", "--", "/predictions", BODY, *arguments]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    result: dict[str, int] = json.loads(done.stdout.strip().splitlines()[-1])
+    if result["bad_status"] or result["socket_errors"]:
+        raise RuntimeError(f"the server refused requests: {result}")
+    return result
+
+
+def measured(tree: Tree, load: Callable[[], dict[str, int]]) -> Measurement:
+    before = tree.cpu_us()
+    result = load()
+    cpu = tree.cpu_us() - before
+    seconds = result["duration_us"] / 1e6
+    return Measurement(result["requests"] / seconds, cpu / result["requests"], result["p99_us"] / 1e3)
+
+
+@contextlib.contextmanager
+def server(binary: Path, folder: Path) -> Iterator[tuple[Tree, int]]:
+    port = free_port()
+    argv: list[str | Path] = [binary, "serve", MODEL, "--port", str(port), "--data-dir", "none"]
+    argv += ["--log-level", "error"]
+    env = os.environ | {"COG_MAX_CONCURRENCY": str(CONNECTIONS)}
+    tree = Tree(Command(argv, folder, env), folder / "server.log")
+    try:
+        wait_until_ready(port)
+        yield tree, port
+    finally:
+        tree.stop()
+
+
+def wait_until_ready(port: int) -> None:
+    for _ in range(600):
+        with contextlib.suppress(OSError):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health-check", timeout=5) as response:
+                health = json.load(response)
+            if health["status"] == "SETUP_FAILED":
+                raise RuntimeError(f"the model cannot be loaded: {health['setup']}")
+            if health["status"] == "READY":
+                return
+        time.sleep(0.05)
+    raise RuntimeError("the server does not become ready")
+
+
+def compare(
+    name: str, rounds: int, page: Page, url: str, measure: Callable[[], Measurement]
+) -> list[tuple[Measurement, Measurement]]:
+    """Each round without and with the page, in alternating order."""
+    found = []
+    for number in range(rounds):
+        pair: dict[str, Measurement] = {}
+        for state in ("close", "open") if number % 2 == 0 else ("open", "close"):
+            page.tell(f"open {url}" if state == "open" else "close")
+            time.sleep(1)
+            pair[state] = measure()
+        found.append((pair["close"], pair["open"]))
+        print(f"  {name} {number + 1}/{rounds}: {pair['close']} {pair['open']}", file=sys.stderr)
+    return found
+
+
+def row(name: str, pairs: list[tuple[Measurement, Measurement]], field: str, worse: float) -> str:
+    """Medians, and the median of the ratios of the rounds; `worse` is 1 if more is worse, else -1."""
+    without, with_page = ([float(getattr(one, field)) for one in side] for side in zip(*pairs, strict=True))
+    ratios = sorted((b / a) ** worse for a, b in zip(without, with_page, strict=True))
+    middle = statistics.median(ratios)
+    mark = "ok" if middle <= TARGET else "MISS"
+    return (
+        f"| {name} | {statistics.median(without):.1f} | {statistics.median(with_page):.1f} "
+        f"| {middle:.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f}) {mark} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tidegate-bin", type=Path, required=True)
+    parser.add_argument("--python", type=Path, default=Path(sys.executable))
+    parser.add_argument("--rate", type=float, default=1000, help="predictions per second")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=8)
+    options = parser.parse_args()
+    if shutil.which("wrk") is None:
+        sys.exit("wrk is missing: apt-get install wrk")
+    pause = str(round(CONNECTIONS * 1000 / options.rate))
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        binary = layout.installed(options.tidegate_bin, folder / "environment", options.python)
+        with server(binary, folder) as (tree, port), contextlib.closing(Page()) as page:
+            url = f"http://127.0.0.1:{port}/ui/overview"
+            wrk(port, 3, "paced.lua", pause)
+
+            def paced() -> Measurement:
+                return measured(tree, lambda: wrk(port, options.seconds, "paced.lua", pause))
+
+            def saturated() -> Measurement:
+                return measured(tree, lambda: wrk(port, max(options.seconds / 2, 1), "post.lua"))
+
+            at_rate = compare("paced", options.rounds, page, url, paced)
+            at_limit = compare("saturated", max(options.rounds // 2, 1), page, url, saturated)
+    print("| | without the page | with the page | ratio, more is worse |")
+    print("|---|---|---|---|")
+    print(row("paced: jobs/s", at_rate, "jobs_per_s", -1))
+    print(row("paced: server CPU per job, µs", at_rate, "cpu_us", 1))
+    print(row("paced: p99, ms", at_rate, "p99_ms", 1))
+    print(row("saturated: jobs/s", at_limit, "jobs_per_s", -1))
+    print(row("saturated: server CPU per job, µs", at_limit, "cpu_us", 1))
+
+
+if __name__ == "__main__":
+    main()
