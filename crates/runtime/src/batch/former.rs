@@ -45,6 +45,8 @@ pub(crate) struct BatchFormer<T> {
     expected: f64,
     /// When the last batch ended.
     last_end: Option<Instant>,
+    /// When a child became free after a time in which all were busy.
+    free_since: Option<Instant>,
     /// The maximum size of a batch after the system has killed a child for its memory.
     ceiling: Option<u32>,
     /// The number of batches since then that reached the ceiling.
@@ -76,6 +78,7 @@ impl<T: Waiting> BatchFormer<T> {
             busy: 0,
             expected: 0.0,
             last_end: None,
+            free_since: None,
             ceiling: None,
             at_ceiling: 0,
         }
@@ -128,6 +131,9 @@ impl<T: Waiting> BatchFormer<T> {
 
     /// The items of a batch have ended.
     pub(crate) fn ended(&mut self, items: usize, now: Instant) {
+        if self.busy >= self.children {
+            self.free_since = Some(now);
+        }
         self.running -= items;
         self.busy -= 1;
         self.last_end = Some(now);
@@ -151,7 +157,11 @@ impl<T: Waiting> BatchFormer<T> {
         let Some((arrived, first)) = self.waiting.front() else {
             return NextBatch::Wait;
         };
-        let deadline = *arrived + self.max_wait();
+        // While all children are busy, an item waits for a child and not for others. If that time counted,
+        // clients whose batches take longer than the wait would never find together: each half would run
+        // while the other half waits.
+        let waits_since = self.free_since.map_or(*arrived, |free| free.max(*arrived));
+        let deadline = waits_since + self.max_wait();
         let (size, is_complete) = if first.is_alone() {
             (1, true)
         } else {

@@ -92,6 +92,26 @@ fn clients_that_answer_in_step_share_a_batch() {
 }
 
 #[test]
+fn items_that_waited_for_a_busy_child_wait_for_those_that_it_ran() {
+    let (mut former, now) = (former(16, 1), Instant::now());
+    for n in 0..4 {
+        former.push(item(n), now);
+    }
+    assert_eq!(run(&mut former, now), 4);
+    for n in 4..8 {
+        former.push(item(n), now + MS);
+    }
+    // The call takes longer than an item may wait.
+    let end = now + 10 * MS;
+    former.ended(4, end);
+    assert_eq!(former.next(end), NextBatch::WaitUntil(end + 5 * MS));
+    for n in 0..4 {
+        former.push(item(n), end + MS);
+    }
+    assert_eq!(run(&mut former, end + MS), 8);
+}
+
+#[test]
 fn an_item_waits_no_longer_than_allowed() {
     let (mut former, now) = (former(16, 1), Instant::now());
     for n in 0..8 {
@@ -202,7 +222,7 @@ fn a_large_item_gets_a_message_of_its_own() {
 }
 
 proptest! {
-    /// Whatever arrives: every item that is still wanted runs once, in order, within the limits.
+    /// Whatever arrives: every item whose result is wanted runs once, in order, within the limits.
     #[test]
     fn no_item_is_lost_or_repeated(
         steps in proptest::collection::vec((0..4u8, any::<bool>(), any::<bool>()), 1..200),
@@ -233,6 +253,7 @@ proptest! {
         while let NextBatch::Run(items) = former.next(now) {
             former.ended(items.len(), now);
             ran.extend(items);
+            now += 5 * MS;
         }
         pushed.retain(|item| !item.gone);
         prop_assert_eq!(ran, pushed);
