@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { browserTest, url } from './browser.mjs';
 
-/** Two tabs of one browser with a model each. */
-browserTest('runs stream and the dashboard is live without Web Locks', {}, async (page, context) => {
+// Chromium says in the console that it ignores a header that needs a secure context.
+browserTest('runs stream and the dashboard is live without Web Locks', { allowed: [/Cross-Origin-Opener-Policy/] }, async (page, context) => {
   await page.goto(`${url}/ui/`);
   assert.deepEqual(await page.evaluate(() => [isSecureContext, navigator.locks]), [false, undefined]);
   await page.getByRole('form', { name: 'Input' }).waitFor();
