@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use pyo3::exceptions::{PyConnectionError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use tidegate_ipc::slot::{BatchRequest, PredictRequest, SlotRequest};
+use tidegate_ipc::slot::{BatchPredictRequest, PredictRequest, SlotRequest};
 
 use crate::control::lock;
 use crate::frame_buffer::{FillStatus, FrameBuffer};
@@ -352,7 +352,7 @@ impl Slot {
     fn open_batch<'py>(
         &self,
         py: Python<'py>,
-        batch: &BatchRequest<'_>,
+        batch: &BatchPredictRequest<'_>,
     ) -> PyResult<Bound<'py, PyList>> {
         let first = lock(&self.state.current).serial + 1;
         let jobs = PyList::empty(py);

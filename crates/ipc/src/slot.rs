@@ -21,12 +21,12 @@ pub enum SlotRequest<'a> {
     Predict(PredictRequest<'a>),
     /// Run several predictions as one batch. Only for a model that batches.
     #[serde(borrow)]
-    Batch(BatchRequest<'a>),
+    Batch(BatchPredictRequest<'a>),
 }
 
 /// Predictions that reach the child together. Each counts as one job of the slot, in this order.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct BatchRequest<'a> {
+pub struct BatchPredictRequest<'a> {
     /// The predictions.
     #[serde(borrow)]
     pub items: Vec<PredictRequest<'a>>,

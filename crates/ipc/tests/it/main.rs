@@ -158,7 +158,7 @@ fn slot_requests() {
     let all = [
         slot::SlotRequest::Predict(predict(Some(&*input), None)),
         slot::SlotRequest::Predict(predict(None, Some("/tmp/t/spill".into()))),
-        slot::SlotRequest::Batch(slot::BatchRequest {
+        slot::SlotRequest::Batch(slot::BatchPredictRequest {
             items: vec![predict(Some(&*input), None)],
         }),
     ];

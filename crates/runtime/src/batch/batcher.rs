@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::former::{BatchFormer, NextBatch};
-use super::item::BatchItem;
+use super::item::BatchedJob;
 
 /// Forms the batches of a model.
 pub(crate) struct Batcher {
@@ -26,7 +26,7 @@ const NO_CHILD: &str = "Worker crashed";
 const SIZE_BOUNDS: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
 struct BatcherState {
-    former: BatchFormer<Arc<BatchItem>>,
+    former: BatchFormer<Arc<BatchedJob>>,
     /// Whether a child of the model has ever batched.
     is_used: bool,
     /// Whether a child may take items, now or after it was replaced.
@@ -57,7 +57,7 @@ impl Batcher {
     }
 
     /// Adds an item; it runs when a child takes it.
-    pub(crate) fn push(&self, item: Arc<BatchItem>) {
+    pub(crate) fn push(&self, item: Arc<BatchedJob>) {
         let mut state = self.state();
         if !state.accepts {
             drop(state);
@@ -69,7 +69,7 @@ impl Batcher {
     }
 
     /// Gives items back that a child did not run to their end. They run before all others.
-    pub(crate) fn push_front(&self, items: Vec<Arc<BatchItem>>) {
+    pub(crate) fn push_front(&self, items: Vec<Arc<BatchedJob>>) {
         let mut state = self.state();
         if !state.accepts {
             drop(state);
@@ -147,7 +147,7 @@ impl Batcher {
     }
 
     /// Waits for the next batch. Cancel-safe.
-    pub(crate) async fn next_batch(&self) -> Vec<Arc<BatchItem>> {
+    pub(crate) async fn next_batch(&self) -> Vec<Arc<BatchedJob>> {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             // Before the look at the items: a change after it must not be missed.

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::batcher::RegisteredChild;
-use super::item::{BatchItem, ItemLocation};
+use super::item::{BatchedJob, ItemLocation};
 use crate::child::message_parser::{MalformedMessage, MessageParser, Parsed};
 use crate::child::process::Retirement;
 use crate::child::slot_socket::{SlotSocket, SlotSocketError};
@@ -60,7 +60,7 @@ struct RunningBatch<'a> {
 
 /// An item of a running batch.
 struct OpenItem {
-    item: Arc<BatchItem>,
+    item: Arc<BatchedJob>,
     parser: MessageParser,
     ended: bool,
 }
@@ -91,7 +91,7 @@ impl From<MalformedMessage> for BatchError {
 }
 
 impl<'a> RunningBatch<'a> {
-    fn new(socket: &'a mut SlotSocket, items: Vec<Arc<BatchItem>>) -> Self {
+    fn new(socket: &'a mut SlotSocket, items: Vec<Arc<BatchedJob>>) -> Self {
         let canceled = Arc::new(Notify::new());
         let mut open = Vec::with_capacity(items.len());
         for item in items {
@@ -218,7 +218,7 @@ impl<'a> RunningBatch<'a> {
 
     /// Waits for the death of the child and ends the batch. Returns the items that run again: one of
     /// several may have killed the child, and the others did nothing wrong.
-    async fn lose(self, shared: &RuntimeShared, error: BatchError) -> Vec<Arc<BatchItem>> {
+    async fn lose(self, shared: &RuntimeShared, error: BatchError) -> Vec<Arc<BatchedJob>> {
         let child = Arc::clone(&self.socket.child);
         match error {
             BatchError::Closed => {

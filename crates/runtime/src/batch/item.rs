@@ -36,7 +36,7 @@ impl Admission for BatchAdmission {
             rejected = Some(error);
             Vec::new()
         });
-        let item = Arc::new(BatchItem {
+        let item = Arc::new(BatchedJob {
             id: work.id.as_str().into(),
             kind: work.kind,
             request,
@@ -63,7 +63,7 @@ impl Admission for BatchAdmission {
 }
 
 /// A job that waits for a batch or runs in one.
-pub(crate) struct BatchItem {
+pub(crate) struct BatchedJob {
     /// The id of the job.
     pub(crate) id: Box<str>,
     /// The function to call.
@@ -100,7 +100,7 @@ pub(crate) enum ItemLocation {
     },
 }
 
-impl BatchItem {
+impl BatchedJob {
     /// Records that a child runs the item. Returns `false` if the item was canceled before.
     pub(crate) fn set_running(&self, location: ItemLocation) -> bool {
         let mut current = self.location();
@@ -169,7 +169,7 @@ impl BatchItem {
     }
 }
 
-impl Waiting for Arc<BatchItem> {
+impl Waiting for Arc<BatchedJob> {
     fn is_alone(&self) -> bool {
         self.is_alone.load(Ordering::Relaxed)
     }
@@ -185,7 +185,7 @@ impl Waiting for Arc<BatchItem> {
 
 /// The job's view of its item.
 struct RunningItem {
-    item: Arc<BatchItem>,
+    item: Arc<BatchedJob>,
     /// Present until `self` is dropped.
     permit: Option<SlotPermit>,
     batcher: Arc<Batcher>,
