@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -84,10 +85,28 @@ def wrk(port: int, seconds: float, script: str, *arguments: str) -> dict[str, in
     return result
 
 
-def measured(tree: Tree, load: Callable[[], dict[str, int]]) -> Measurement:
-    before = tree.cpu_us()
+def jobs_by_status(port: int) -> dict[str, int]:
+    """How many jobs have ended with each status, as the server counts them."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+        text = response.read().decode()
+    ended: dict[str, int] = {}
+    for labels, count in re.findall(r"^tidegate_jobs_finished_total\{([^}]*)\} (\S+)", text, re.M):
+        status = re.search(r'status="([^"]*)"', labels)
+        name = status.group(1) if status else "unknown"
+        ended[name] = ended.get(name, 0) + int(float(count))
+    return ended
+
+
+def measured(tree: Tree, port: int, load: Callable[[], dict[str, int]]) -> Measurement:
+    ended, before = jobs_by_status(port), tree.cpu_us()
     result = load()
-    cpu = tree.cpu_us() - before
+    cpu, now = tree.cpu_us() - before, jobs_by_status(port)
+    # A failed prediction is a 200, too, and faster: only the server knows what a response was.
+    added = {status: now[status] - ended.get(status, 0) for status in now}
+    others = sum(added.values()) - added.get("succeeded", 0)
+    # wrk does not count the responses that are under way when it stops.
+    if others or not 0 <= added.get("succeeded", 0) - result["requests"] <= CONNECTIONS:
+        raise RuntimeError(f"wrk counted {result['requests']} responses, and the server ended {added}")
     seconds = result["duration_us"] / 1e6
     return Measurement(result["requests"] / seconds, cpu / result["requests"], result["p99_us"] / 1e3)
 
@@ -166,10 +185,10 @@ def main() -> None:
             wrk(port, 3, "paced.lua", pause)
 
             def paced() -> Measurement:
-                return measured(tree, lambda: wrk(port, options.seconds, "paced.lua", pause))
+                return measured(tree, port, lambda: wrk(port, options.seconds, "paced.lua", pause))
 
             def saturated() -> Measurement:
-                return measured(tree, lambda: wrk(port, max(options.seconds / 2, 1), "post.lua"))
+                return measured(tree, port, lambda: wrk(port, max(options.seconds / 2, 1), "post.lua"))
 
             at_rate = compare("paced", options.rounds, page, url, paced)
             at_limit = compare("saturated", max(options.rounds // 2, 1), page, url, saturated)

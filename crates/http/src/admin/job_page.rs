@@ -32,8 +32,7 @@ pub(super) struct JobListCursor {
 }
 
 impl JobListCursor {
-    fn of<'a>(job: impl Into<JobHead<'a>>) -> Self {
-        let job = job.into();
+    fn of(job: JobHead<'_>) -> Self {
         let account = match job.account.is_anonymous() {
             true => ANONYMOUS,
             false => job.account.as_str(),
@@ -131,16 +130,17 @@ fn page_of(
     filter: &JobFilter,
     after: Option<&JobListCursor>,
 ) -> JobPage {
-    let is_after = |job: &JobSummary| after.is_none_or(|cursor| JobListCursor::of(job) > *cursor);
+    let is_after =
+        |job: &JobSummary| after.is_none_or(|cursor| JobListCursor::of(job.into()) > *cursor);
     let mut jobs: Vec<JobSummary> = jobs
         .filter(|job| filter.matches(job) && is_after(job))
         .collect();
-    jobs.sort_by_cached_key(|job| JobListCursor::of(job));
+    jobs.sort_by_cached_key(|job| JobListCursor::of(job.into()));
     let is_last = jobs.len() <= filter.limit;
     jobs.truncate(filter.limit);
     let last = jobs.last().filter(|_| !is_last);
     JobPage {
-        next: last.map(|job| JobListCursor::of(job)),
+        next: last.map(|job| JobListCursor::of(job.into())),
         jobs,
     }
 }
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn only_the_records_that_a_page_needs_are_read() {
         let ended = job("a", 7, Status::Succeeded);
-        let cursor = JobListCursor::of(&ended);
+        let cursor = JobListCursor::of((&ended).into());
         let filter = JobFilter {
             limit: 10,
             ..JobFilter::default()

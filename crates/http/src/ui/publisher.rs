@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 use super::UiState;
 use super::sections::Sections;
@@ -26,7 +27,11 @@ pub(super) type SectionTexts = BTreeMap<&'static str, Arc<RawValue>>;
 
 /// What all viewers share.
 #[derive(Default)]
-pub(super) struct Publisher(Mutex<Published>);
+pub(super) struct Publisher {
+    published: Mutex<Published>,
+    /// The build that is under way. No shutdown waits for it: it takes milliseconds.
+    builds: TaskTracker,
+}
 
 #[derive(Default)]
 struct Published {
@@ -60,12 +65,12 @@ pub(super) enum Update {
 impl UiState {
     /// The newest sections, at most [`MIN_AGE`] old.
     pub(super) async fn latest_build(self: &Arc<Self>) -> Arc<Build> {
-        if let Some(build) = self.publisher.0.lock().await.fresh() {
+        if let Some(build) = self.publisher.published.lock().await.fresh() {
             return build;
         }
         // A task of its own: a viewer that disconnects must not end a build that others wait for.
-        let build = tokio::spawn(Arc::clone(self).build_if_old());
-        match build.await {
+        let build = Arc::clone(self).build_if_old();
+        match self.publisher.builds.spawn(build).await {
             Ok(build) => build,
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         }
@@ -73,7 +78,7 @@ impl UiState {
 
     /// Builds the sections, unless another viewer has done so meanwhile.
     async fn build_if_old(self: Arc<Self>) -> Arc<Build> {
-        let mut published = self.publisher.0.lock().await;
+        let mut published = self.publisher.published.lock().await;
         if let Some(build) = published.fresh() {
             return build;
         }
@@ -91,7 +96,7 @@ impl UiState {
     /// What a viewer has to be sent that has seen everything up to `seen`.
     pub(super) async fn update_since(self: &Arc<Self>, seen: Option<u64>) -> Update {
         let build = self.latest_build().await;
-        let published = self.publisher.0.lock().await;
+        let published = self.publisher.published.lock().await;
         published.update_since(seen, build)
     }
 }
