@@ -52,6 +52,9 @@ struct InputField {
     null_when_absent: bool,
 }
 
+/// A valid input, and the object that the model gets if it is not the client's own.
+type CheckedValue = (CheckedInput, Option<Map<String, Value>>);
+
 /// Pairs of a JSON pointer and the address at it.
 type Addresses = Vec<(String, String)>;
 
@@ -207,7 +210,7 @@ impl CompiledSchema {
         self.is_plain && field.is_some_and(|field| field.is_opaque)
     }
 
-    /// Checks the value of `raw`. Returns also what the model gets, if it is not `raw`.
+    /// Checks the value of `raw`.
     fn check(
         &self,
         raw: &Bytes,
