@@ -108,7 +108,7 @@ impl<T: Waiting> BatchFormer<T> {
             self.expected = 0.0;
         }
         self.waiting.push_back((now, item));
-        self.expected = self.expected.max(self.present() as f64);
+        self.expected = self.expected.max(self.useful_present());
     }
 
     /// Adds items before all others, in their order.
@@ -170,7 +170,7 @@ impl<T: Waiting> BatchFormer<T> {
         if !is_complete && size < self.target() && now < deadline {
             return NextBatch::WaitUntil(deadline);
         }
-        self.expected = (self.expected * DECAY).max(self.present() as f64);
+        self.expected = (self.expected * DECAY).max(self.useful_present());
         self.running += size;
         self.busy += 1;
         self.raise_ceiling(size);
@@ -226,6 +226,12 @@ impl<T: Waiting> BatchFormer<T> {
 
     fn max_wait(&self) -> Duration {
         Duration::from_micros(self.limits.max_wait_micros)
+    }
+
+    /// The number of items that are present, as far as the children can take them at the same time.
+    fn useful_present(&self) -> f64 {
+        let most = self.children.max(1) * self.limits.max_size as usize;
+        self.present().min(most) as f64
     }
 
     fn present(&self) -> usize {

@@ -198,9 +198,6 @@ fn accepts_anything(schema: &Value) -> bool {
         && schema.get("additionalProperties") == Some(&Value::Bool(true))
 }
 
-/// An input that the model gets in place of the bytes of the client.
-type ChangedInput = Map<String, Value>;
-
 impl CompiledSchema {
     /// Whether no rule depends on the text of this field.
     fn is_opaque(&self, name: &[u8]) -> bool {
@@ -217,7 +214,7 @@ impl CompiledSchema {
         value: Value,
         files: &Files,
         stored: &StoredInputs,
-    ) -> Result<(CheckedInput, Option<ChangedInput>), Vec<FieldError>> {
+    ) -> Result<CheckedValue, Vec<FieldError>> {
         let (mut changed, mut warnings) = (false, Vec::new());
         let value = match value {
             Value::Object(mut object) => {
