@@ -346,7 +346,7 @@ def test_what_differs_or_has_no_effect_is_named_once(start_server, tmp_path):
         "`system_packages` that are not installed: no-such-system-package;",
         "sudo apt-get install -y no-such-system-package`",
         "keys in cog.yaml without effect: `weights`, `build.pre_install`",
-        "`build.gpu` in cog.yaml has no effect",
+        "`build.gpu` in cog.yaml asks for a GPU, and there is none for the model: it runs on the CPU",
         "`build.cuda` and `build.cudnn` in cog.yaml have no effect",
         "`build.run` in cog.yaml is not executed",
     ):

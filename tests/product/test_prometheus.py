@@ -43,7 +43,7 @@ def documented():
 
 
 def test_the_reference_page_lists_exactly_the_exported_metrics(start_server, receiver, tmp_path):
-    server = start_server("echo", env={"TIDEGATE_DATA_DIR": str(tmp_path / "data")})
+    server = start_server("batches", env={"TIDEGATE_DATA_DIR": str(tmp_path / "data")})
     server.predict(webhook=receiver.url + receiver.path())
     shown = {}
     for family in families(server):
@@ -59,7 +59,7 @@ def test_metric_names_have_prefix_and_unit(shared_server):
     for family in families(shared_server("echo")):
         assert family.name.startswith(("tidegate_", "process_"))
         if family.type == "histogram":
-            assert family.name.endswith(("_seconds", "_changes")), family.name
+            assert family.name.endswith(("_seconds", "_changes", "_size")), family.name
 
 
 def test_both_exposition_formats_are_supported(shared_server):

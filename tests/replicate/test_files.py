@@ -256,8 +256,10 @@ def test_an_upload_larger_than_a_request_body_is_streamed_to_disk(serve_model, t
     echo, size = serve_model("echo"), 101 * 1024 * 1024
     (tmp_path / "large").touch()
     os.truncate(tmp_path / "large", size)
+    # The growth, because the pages of an unoptimised program count as well.
+    before = peak_memory(echo.server.process.pid)
     assert echo.python.files.create(tmp_path / "large").size == size
-    assert peak_memory(echo.server.process.pid) < 64 * 1024 * 1024
+    assert peak_memory(echo.server.process.pid) - before < 32 * 1024 * 1024
 
 
 def test_form_fields_name_the_file(serve_model):
