@@ -7,6 +7,10 @@ from cluster import Cluster
 from server_process import Server
 from waiting import wait_until
 
+#: The message of a director that is killed between taking it and leasing its job is taken over by the sweep:
+#: after 30 s without a renewal (`--sweep-idle`), at most 45 s later (`--sweep-interval`).
+RECOVERY_TIMEOUT = 90.0
+
 TERMINAL = ("succeeded", "failed", "canceled", "aborted")
 
 
@@ -33,7 +37,9 @@ def ended(cluster: Cluster, api: Server, id: str) -> dict:
     """Wait until a prediction has ended."""
     try:
         return wait_until(
-            lambda: (found := get(api, id))["status"] in TERMINAL and found, f"the end of {id}", 30
+            lambda: (found := get(api, id))["status"] in TERMINAL and found,
+            f"the end of {id}",
+            RECOVERY_TIMEOUT,
         )
     except AssertionError as error:
         raise AssertionError(f"{error}\n{cluster.logs()}") from None
