@@ -358,6 +358,7 @@ def test_a_repeated_report_makes_one_version(new_cluster: Cluster):
     assert said(second, created) == "greeting.txt salve Ada"
 
 
+@pytest.mark.timeout(300)  # a message of a killed director waits for the sweep
 def test_versions_and_their_waiting_predictions_outlive_all_processes(learns: Cluster):
     first, second = learns.apis
     gate = learns.scratch / "gate"
