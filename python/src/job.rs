@@ -4,6 +4,10 @@
 //! `tidegate` (`run_sync`, `run_async`) decides which, and with which text; this file ensures that no
 //! message of a job is sent after its end and that a cancel interrupts nothing but user code.
 
+mod batch_call;
+mod cancel;
+mod messages;
+
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,24 +15,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use pyo3::exceptions::PyValueError;
-use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use tidegate_ipc::MAX_LOG_BYTES_SENT;
-use tidegate_ipc::control;
-use tidegate_ipc::frame;
-use tidegate_ipc::slot::{
-    FileOutput, FileOutputKind, PredictRequest, SlotResponse, WireJobKind, WireLogSource,
-};
+use tidegate_ipc::slot::{PredictRequest, SlotResponse, WireJobKind};
+
+pub(crate) use batch_call::{begin_batch_call, end_batch_call, report_batch_call};
 
 use crate::config::config;
-use crate::control::{channel, lock};
-use crate::encode::{Encoded, append, encode, quote, to_json};
+use crate::control::lock;
+use crate::encode::{append, encode, quote, to_json};
 use crate::gpu_check::{self, EndsOn};
 use crate::line_buffer::LineBuffer;
 use crate::slot::{AfterSend, SlotState};
-use crate::spare_buffers::LARGE;
-use crate::{cancel_signal, decode, spare_buffers, sys};
+use crate::{decode, spare_buffers};
 
 /// Larger outputs are sent as a file: a frame must stay below `frame::MAX`.
 const SPILL_ABOVE: usize = 32 * 1024 * 1024;
@@ -127,151 +126,9 @@ impl ChildJob {
         self.serial
     }
 
-    /// Appends a frame with a message of this job.
-    fn append_frame(&self, frames: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-        frame::append(frames, |out| match self.item {
-            None => write(out),
-            Some(n) => {
-                out.extend_from_slice(b"{\"item\":{\"n\":");
-                append(out, &n);
-                out.extend_from_slice(b",\"message\":");
-                write(out);
-                out.extend_from_slice(b"}}");
-            }
-        });
-    }
-
-    /// Appends a frame whose message is `head`, `value` and `tail`. A large value is not copied: it
-    /// belongs to the returned position.
-    fn append_frame_around(
-        &self,
-        frames: &mut Vec<u8>,
-        value: &[u8],
-        head: impl FnOnce(&mut Vec<u8>),
-        tail: impl FnOnce(&mut Vec<u8>),
-    ) -> Option<usize> {
-        let start = frames.len();
-        let mut position = None;
-        self.append_frame(frames, |out| {
-            head(out);
-            if value.len() < LARGE {
-                out.extend_from_slice(value);
-            } else {
-                position = Some(out.len());
-            }
-            tail(out);
-        });
-        if position.is_some() {
-            frame::add_to_length(&mut frames[start..], value.len());
-        }
-        position
-    }
-
-    fn append_response(&self, frames: &mut Vec<u8>, response: &SlotResponse<'_>) {
-        self.append_frame(frames, |out| append(out, response));
-    }
-
     /// Whether the job stands for a call with several items.
     fn is_batch_call(&self) -> bool {
         !self.members.is_empty()
-    }
-
-    /// Records a cancel that arrived before the job.
-    pub(crate) fn mark_cancelled(&self) {
-        self.cancel_requested.store(true, Ordering::Relaxed);
-    }
-
-    /// Cancels the job: cancels its task, or raises in its thread. Has no effect the second time.
-    pub(crate) fn cancel(slf: &Py<Self>, py: Python<'_>) {
-        let job = slf.get();
-        if job.cancel_requested.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let batch_call = lock(&job.batch_call)
-            .as_ref()
-            .map(|call| call.clone_ref(py));
-        if let Some(call) = batch_call {
-            // User code works for the other items as well.
-            if call
-                .get()
-                .members
-                .iter()
-                .all(|job| job.get().cancel_requested())
-            {
-                Self::cancel(&call, py);
-            }
-            return;
-        }
-        let task = lock(&job.task)
-            .as_ref()
-            .map(|(task, schedule)| (task.clone_ref(py), schedule.clone_ref(py)));
-        if let Some((task, schedule)) = task {
-            // Fails if the loop is closed, and then the task has ended.
-            task.getattr(py, "cancel")
-                .and_then(|cancel| schedule.call1(py, (cancel,)))
-                .ok();
-        } else if cancel_signal::is_main_thread(job.user_thread.load(Ordering::Relaxed))
-            && cancel_signal::is_our_handler_installed(py)
-        {
-            cancel_signal::start(slf.clone_ref(py));
-        } else {
-            job.raise_at_next_bytecode(py);
-        }
-        if let Ok(control) = channel() {
-            control.send(&control::ControlResponse::Cancelled {
-                slot: job.slot.number,
-            });
-        }
-    }
-
-    /// Raises the cancelation in the thread that runs user code, when it next runs Python code.
-    ///
-    /// The GIL is held, and `user_thread` changes only with the GIL held: the thread is inside user code
-    /// now and stays there until this function returns.
-    pub(crate) fn raise_at_next_bytecode(&self, py: Python<'_>) {
-        let thread = self.user_thread.load(Ordering::Relaxed);
-        if thread == 0 || self.cancel_raised.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let Ok(config) = config(py) else { return };
-        set_async_exception(thread, config.cancelation.as_ptr());
-    }
-
-    /// Whether the main thread runs this job's code and has not seen its cancel yet.
-    pub(crate) fn needs_wake(&self) -> bool {
-        self.cancel_requested()
-            && !self.cancel_raised.load(Ordering::Relaxed)
-            && cancel_signal::is_main_thread(self.user_thread.load(Ordering::Relaxed))
-    }
-
-    /// Takes the cancel: returns what `needs_wake` does, but `true` only once. On the main thread.
-    pub(crate) fn take_cancel(&self) -> bool {
-        self.needs_wake() && !self.cancel_raised.swap(true, Ordering::Relaxed)
-    }
-
-    /// Runs `call` so that a cancel can interrupt it, and nothing else.
-    fn run_interruptible<'py, R>(
-        &self,
-        py: Python<'py>,
-        call: impl FnOnce() -> PyResult<R>,
-    ) -> PyResult<R> {
-        if self.cancel_requested() {
-            return Err(config(py)?.new_cancelation(py));
-        }
-        let thread = sys::current_thread();
-        let began = Instant::now();
-        self.user_thread.store(thread, Ordering::Relaxed);
-        let result = call();
-        // No Python code runs between the end of the call and the next line, so the GIL stays held.
-        self.user_thread.store(0, Ordering::Relaxed);
-        self.nanos_in_user_code
-            .fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        if self.cancel_requested() {
-            // The cancel may have come too late to be raised in this call; it must not hit the next job.
-            set_async_exception(thread, std::ptr::null_mut());
-            return Err(config(py)?.new_cancelation(py));
-        }
-        result
     }
 
     /// The job's own context variables, copied from the thread at the first call.
@@ -285,58 +142,6 @@ impl ChildJob {
         vars.call_method1(pyo3::intern!(py, "run"), (config.current_set.bind(py), slf))?;
         *lock(&slf.get().context_vars) = Some(vars.clone().unbind());
         Ok(vars)
-    }
-
-    fn send(&self, py: Python<'_>, frames: &[u8], after: AfterSend) -> bool {
-        self.send_around(py, frames, (None, b""), after)
-    }
-
-    /// Sends frames, with a value at a position that `append_frame_around` has returned.
-    fn send_around(
-        &self,
-        py: Python<'_>,
-        frames: &[u8],
-        (position, value): (Option<usize>, &[u8]),
-        after: AfterSend,
-    ) -> bool {
-        if crate::control::is_fork() || self.is_batch_call() {
-            return false;
-        }
-        let sent = match position.map(|position| frames.split_at(position)) {
-            None => self.slot.send(py, self.serial, frames, after),
-            Some((before, behind)) => {
-                let parts = [before, value, behind];
-                self.slot.send_large(py, self.serial, &parts, after)
-            }
-        };
-        // A socket error means that the server is gone; the reader of the slot detects that as well.
-        sent.unwrap_or(true)
-    }
-
-    /// Appends frames for the files of an output. Returns whether the output itself is sent as a file.
-    fn append_file_frames(&self, frames: &mut Vec<u8>, encoded: &Encoded) -> PyResult<bool> {
-        for place in &encoded.files {
-            let file = FileOutput {
-                filename: place.path.as_str().into(),
-                kind: FileOutputKind::FileType,
-                mime_type: Some(place.mime_type.as_str().into()),
-                offset: place.offset,
-            };
-            self.append_response(frames, &SlotResponse::FileOutput(file));
-        }
-        if encoded.json.len() <= SPILL_ABOVE {
-            return Ok(false);
-        }
-        let path = self.new_file("output.json")?;
-        std::fs::write(&path, &encoded.json)?;
-        let file = FileOutput {
-            filename: path.to_string_lossy(),
-            kind: FileOutputKind::Oversized,
-            mime_type: Some("application/json".into()),
-            offset: 0,
-        };
-        self.append_response(frames, &SlotResponse::FileOutput(file));
-        Ok(true)
     }
 
     fn new_file(&self, name: &str) -> std::io::Result<PathBuf> {
@@ -388,60 +193,6 @@ impl ChildJob {
         self.send_around(py, &last, (position, value), AfterSend::Close);
         // After the message and without holding locks: destructors of user code may run here.
         drop((task, vars, scope, input, job));
-    }
-
-    /// Appends a traceback as lines of stderr. An unfinished line, which is sent before it, gets its
-    /// line break here.
-    fn append_traceback(&self, frames: &mut Vec<u8>, traceback: &str) {
-        let traceback = &traceback[..traceback.floor_char_boundary(MAX_ERROR_BYTES)];
-        let mut data = String::with_capacity(traceback.len() + 2);
-        if lock(&self.line_buffers)
-            .iter()
-            .any(|buffer| !buffer.is_empty())
-        {
-            data.push('\n');
-        }
-        data.push_str(traceback);
-        if !data.ends_with('\n') {
-            data.push('\n');
-        }
-        let source = WireLogSource::Stderr;
-        let data = data.into();
-        self.append_response(frames, &SlotResponse::Log { source, data });
-    }
-
-    fn take_unfinished_lines(&self, frames: &mut Vec<u8>) {
-        let mut line_buffers = lock(&self.line_buffers);
-        for source in [WireLogSource::Stdout, WireLogSource::Stderr] {
-            line_buffers[source as usize]
-                .flush(|data| self.append_response(frames, &SlotResponse::Log { source, data }));
-        }
-    }
-
-    /// Sends printed bytes. Returns `false` if the job has ended and the output is not the job's.
-    pub(crate) fn log(&self, py: Python<'_>, source: WireLogSource, bytes: &[u8]) -> bool {
-        if self.ended.load(Ordering::Relaxed) || self.is_batch_call() {
-            return false;
-        }
-        if self.log_bytes.fetch_add(bytes.len(), Ordering::Relaxed) > MAX_LOG_BYTES_SENT {
-            return true;
-        }
-        let mut frames = Vec::new();
-        lock(&self.line_buffers)[source as usize].push(bytes, |data| {
-            self.append_response(&mut frames, &SlotResponse::Log { source, data })
-        });
-        frames.is_empty() || self.send(py, &frames, AfterSend::KeepOpen)
-    }
-
-    /// Sends an unfinished line. Returns `false` if the job has ended.
-    pub(crate) fn flush(&self, py: Python<'_>, source: WireLogSource) -> bool {
-        if self.ended.load(Ordering::Relaxed) || self.is_batch_call() {
-            return false;
-        }
-        let mut frames = Vec::new();
-        lock(&self.line_buffers)[source as usize]
-            .flush(|data| self.append_response(&mut frames, &SlotResponse::Log { source, data }));
-        frames.is_empty() || self.send(py, &frames, AfterSend::KeepOpen)
     }
 }
 
@@ -716,61 +467,6 @@ impl ChildJob {
 }
 
 impl ChildJob {
-    /// Creates the job that stands for one call of user code with several items.
-    pub(crate) fn begin_batch_call(py: Python<'_>, items: Vec<Py<Self>>) -> PyResult<Py<Self>> {
-        let Some(first) = items.first() else {
-            return Err(PyValueError::new_err("a call needs an item"));
-        };
-        let slot = Arc::clone(&first.get().slot);
-        let request = PredictRequest {
-            id: "batch".into(),
-            kind: WireJobKind::Prediction,
-            input: None,
-            input_file: None,
-            output_dir: first.get().output_dir.to_string_lossy().into_owned().into(),
-            files: Default::default(),
-            context: Default::default(),
-        };
-        // No job of the server has the number zero.
-        let mut call = Self::new(py, Arc::clone(&slot), 0, None, &request)?;
-        call.members = items.iter().map(|item| item.clone_ref(py)).collect();
-        let call = Py::new(py, call)?;
-        for item in &items {
-            *lock(&item.get().batch_call) = Some(call.clone_ref(py));
-        }
-        slot.set_batch_call(Some(call.clone_ref(py)));
-        if items.iter().all(|item| item.get().cancel_requested()) {
-            // The last cancel may have come just before the items knew of the call.
-            call.get().mark_cancelled();
-        }
-        Ok(call)
-    }
-
-    /// Ends the call that this job stands for.
-    pub(crate) fn end_batch_call(&self) {
-        for item in &self.members {
-            let call = lock(&item.get().batch_call).take();
-            drop(call);
-        }
-        self.slot.set_batch_call(None);
-        self.ended.store(true, Ordering::Relaxed);
-        let task = lock(&self.task).take();
-        let vars = lock(&self.context_vars).take();
-        let scope = lock(&self.scope).take();
-        // Without holding locks: destructors of user code may run here.
-        drop((task, vars, scope));
-    }
-
-    /// Reports a call of user code with these items.
-    pub(crate) fn report_batch_call(py: Python<'_>, items: &[Py<Self>]) {
-        let positions = items.iter().filter_map(|item| item.get().item).collect();
-        let mut frames = Vec::new();
-        frame::append_json(&mut frames, &SlotResponse::BatchCall { items: positions });
-        if let Some(first) = items.first() {
-            first.get().send(py, &frames, AfterSend::KeepOpen);
-        }
-    }
-
     /// Time spent in user code. For a task, which shares its thread, the time since the job arrived.
     fn predict_seconds(&self) -> f64 {
         if lock(&self.task).is_some() {
@@ -814,10 +510,4 @@ fn read_input<'py>(
         Some(input) => decode::decode(py, input.get()),
         None => Ok(PyDict::new(py).into_any()),
     }
-}
-
-#[expect(unsafe_code, reason = "PyO3 has no safe wrapper")]
-fn set_async_exception(thread: u64, exception: *mut ffi::PyObject) {
-    // SAFETY: every caller holds the GIL; `exception` is null or a class that is never freed.
-    unsafe { ffi::PyThreadState_SetAsyncExc(thread as std::ffi::c_long, exception) };
 }

@@ -5,12 +5,11 @@
 //! its values mean. This crate holds only what must be fast or must not be blocked by user code:
 //!
 //! - [`control`], [`health`], [`lifecycle`], [`descendants`], [`gpu_check`]: the child process as a whole;
-//! - [`slot`], [`job`], [`batch_call`], [`cancel_signal`]: jobs, one after the other or in batches, and how a
+//! - [`slot`], [`job`], [`cancel_signal`]: jobs, one after the other or in batches, and how a
 //!   cancel reaches them;
 //! - [`decode`], [`encode`]: JSON to Python values and back;
 //! - [`stdio`], [`std_streams`]: the standard streams, which user code must not share with the channel.
 
-mod batch_call;
 mod cancel_signal;
 mod config;
 mod control;
@@ -34,8 +33,6 @@ mod sys;
 #[pyo3::pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
-    use crate::batch_call::{begin_batch_call, end_batch_call, report_batch_call};
-    #[pymodule_export]
     use crate::cancel_signal::on_cancel_signal;
     #[pymodule_export]
     use crate::config::configure;
@@ -46,7 +43,7 @@ mod _native {
     #[pymodule_export]
     use crate::health::{finish_healthcheck, set_healthcheck};
     #[pymodule_export]
-    use crate::job::ChildJob;
+    use crate::job::{ChildJob, begin_batch_call, end_batch_call, report_batch_call};
     #[pymodule_export]
     use crate::lifecycle::{
         InitMessage, after_fork, exit_after, exit_now, log, receive_init, send_concurrency,

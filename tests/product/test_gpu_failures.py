@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
+from environment import MODELS
 from waiting import wait_until
 
 
@@ -86,8 +89,11 @@ def test_a_swallowed_error_is_found(gpu_model):
     assert answer["status"] == "succeeded" and answer["output"] != broken["output"]
 
 
-def test_a_swallowed_error_of_an_asynchronous_model_is_found(gpu_model):
-    server = gpu_model("fake_gpu_async")
+def test_a_swallowed_error_of_an_asynchronous_model_is_found(gpu_model, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(MODELS / "fake_gpu", model)
+    (model / "cog.yaml").write_text("predict: predict_async.py:Predictor\nconcurrency:\n  max: 2\n")
+    server = gpu_model(model)
     broken = server.predict({"do": "assert_swallowed"}).json["output"]
 
     def is_replaced():
