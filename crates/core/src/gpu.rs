@@ -35,6 +35,11 @@ impl GpuReport {
     pub fn find(&self, id: &GpuId) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.id == *id)
     }
+
+    /// The critical error that cordons the GPU with this id, if there is one.
+    pub fn cordoned_by(&self, id: &GpuId) -> Option<u64> {
+        self.find(id)?.xids.cordoned_by
+    }
 }
 
 /// What `CUDA_VISIBLE_DEVICES` calls a GPU: the index of a card in PCI order, or the UUID of a MIG device.
@@ -139,8 +144,29 @@ pub struct GpuProcess {
 pub struct XidErrors {
     /// How many there were.
     pub count: u64,
+    /// How many of them concern a process on the GPU, and not the GPU itself.
+    pub of_processes: u64,
     /// The code of the last one.
     pub last: Option<u64>,
+    /// The code of the first one that concerns the GPU itself. The GPU is cordoned: it gets no more processes.
+    pub cordoned_by: Option<u64>,
+}
+
+/// The critical errors that a process causes: an exception of a kernel, a page fault of its memory, its own end
+/// or that of its context. The GPU works on.
+const XIDS_OF_PROCESSES: [u64; 5] = [13, 31, 43, 45, 68];
+
+impl XidErrors {
+    /// Counts an error.
+    pub fn add(&mut self, xid: u64) {
+        self.count += 1;
+        self.last = Some(xid);
+        if XIDS_OF_PROCESSES.contains(&xid) {
+            self.of_processes += 1;
+        } else {
+            self.cordoned_by.get_or_insert(xid);
+        }
+    }
 }
 
 /// Reads the state of the GPUs.
@@ -193,6 +219,12 @@ pub trait GpuLease: fmt::Debug + Send + Sync {
 
     /// The child is set up.
     fn ready(&self);
+
+    /// Waits until a critical error keeps the child from using its GPUs, and returns its description.
+    async fn failed(&self) -> String;
+
+    /// Whether one of the GPUs is cordoned: the next child needs another lease.
+    fn is_cordoned(&self) -> bool;
 }
 
 /// Why a model gets no GPU.
@@ -230,6 +262,20 @@ pub fn visible_devices(gpus: &[GpuId]) -> [(&'static str, String); 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_a_process_do_not_cordon_a_gpu() {
+        let mut errors = XidErrors::default();
+        for xid in [13, 31, 43, 45, 68] {
+            errors.add(xid);
+        }
+        assert_eq!((errors.of_processes, errors.cordoned_by), (5, None));
+        for xid in [79, 48] {
+            errors.add(xid);
+        }
+        assert_eq!((errors.count, errors.of_processes), (7, 5));
+        assert_eq!((errors.last, errors.cordoned_by), (Some(48), Some(79)));
+    }
 
     #[test]
     fn cards_are_visible_by_index_and_mig_devices_by_uuid() {

@@ -77,12 +77,6 @@ pub trait Executor: Send + Sync {
         std::future::pending().await
     }
 
-    /// Replaces the process with this id because it can no longer use its GPU: it gets no more jobs, and
-    /// exits after those that it runs. Returns whether the process belongs to this executor.
-    fn replace_process(&self, _pid: u32, _gpu_error: &str) -> bool {
-        false
-    }
-
     /// The slots and processes that run the jobs; empty where they are not known.
     fn pool_status(&self) -> PoolStatus {
         PoolStatus::default()

@@ -9,7 +9,7 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::{MemoryInfo, ProcessInfo};
 use nvml_wrapper::{Device, Nvml};
-use tidegate_core::gpu::{Gpu, GpuId, GpuKind, GpuMemory, GpuProcess, GpuReport};
+use tidegate_core::gpu::{Gpu, GpuId, GpuKind, GpuMemory, GpuProcess, GpuReport, XidErrors};
 
 use crate::xid_watch::XidCounts;
 
@@ -99,6 +99,11 @@ impl Driver {
         };
         let whole = self.describe(index, kind, GpuId::card(index), card);
         let temperature = whole.temperature;
+        // The driver counts errors by card. Which part one of a process was on is unknown.
+        let xids = XidErrors {
+            cordoned_by: whole.xids.cordoned_by,
+            ..XidErrors::default()
+        };
         gpus.push(whole);
         if !is_divided {
             return;
@@ -111,6 +116,7 @@ impl Driver {
                 let id = GpuId::mig(&uuid);
                 gpus.push(Gpu {
                     temperature,
+                    xids,
                     ..self.describe(index, GpuKind::MigDevice, id, &part)
                 });
             }

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use tidegate_core::gpu::{
     EvictionScope, Gpu, GpuAssigner, GpuEvictor, GpuId, GpuLease, GpuRefusal, GpuReport, GpuSource,
 };
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::ledger::{EntryId, GpuPlacement, MemoryByGpu, PlacementRequest};
@@ -27,22 +28,35 @@ const LOG_WAIT_AFTER: Duration = Duration::from_secs(30);
 
 /// The ledger of a server, which the thread of the driver updates. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct GpuLedger(Arc<Mutex<TrackedLedger>>);
+pub struct GpuLedger {
+    tracked: Arc<Mutex<TrackedLedger>>,
+    /// Wakes those who wait for a critical error of their GPU.
+    errors: Arc<Notify>,
+}
 
 impl GpuLedger {
     /// A ledger that remembers what models need in `file`.
     pub fn open(file: Option<PathBuf>) -> Self {
         let requirements = MeasuredRequirements::open(file);
-        Self(Arc::new(Mutex::new(TrackedLedger::new(requirements))))
+        Self {
+            tracked: Arc::new(Mutex::new(TrackedLedger::new(requirements))),
+            errors: Arc::default(),
+        }
     }
 
     /// Takes over what the driver reports. Blocks.
     pub fn observe(&self, report: &GpuReport) {
-        self.lock().observe(report);
+        let mut tracked = self.lock();
+        tracked.observe(report);
+        let has_errors = tracked.record_errors(report);
+        drop(tracked);
+        if has_errors {
+            self.errors.notify_waiters();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, TrackedLedger> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tracked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -112,12 +126,31 @@ impl GpuPool {
 }
 
 impl PoolInner {
+    /// The memory of the GPUs that are not cordoned.
     fn memory(&self, report: &GpuReport) -> MemoryByGpu {
         let memory = |id: &GpuId| report.find(id).and_then(|gpu| gpu.memory);
         self.gpus
             .iter()
+            .filter(|id| report.cordoned_by(id).is_none())
             .map(|id| (id.clone(), memory(id)))
             .collect()
+    }
+
+    /// Why there are too few GPUs for a child, if they are cordoned.
+    fn too_many_cordoned(&self, report: &GpuReport, gpus_per_child: usize) -> Option<String> {
+        let is_cordoned = |id: &&GpuId| report.cordoned_by(id).is_some();
+        let cordoned: Vec<&GpuId> = self.gpus.iter().filter(is_cordoned).collect();
+        if cordoned.is_empty() || self.gpus.len() - cordoned.len() >= gpus_per_child {
+            return None;
+        }
+        let errors = cordoned.iter().filter_map(|id| {
+            let xid = report.cordoned_by(id)?;
+            Some(format!("GPU {id} (Xid {xid})"))
+        });
+        let errors = errors.collect::<Vec<_>>().join(", ");
+        Some(format!(
+            "these GPUs had a critical error and get no more processes: {errors}; reset or replace them, then restart the server"
+        ))
     }
 
     /// Unloads a model for a request, if one can be unloaded.
@@ -190,6 +223,12 @@ impl PoolAssigner {
         children: usize,
         report: &GpuReport,
     ) -> Result<Vec<Arc<dyn GpuLease>>, GpuPlacement> {
+        if let Some(reason) = self
+            .inner
+            .too_many_cordoned(report, self.needs.gpus_per_child)
+        {
+            return Err(GpuPlacement::Impossible(reason));
+        }
         let mut ledger = self.inner.ledger.lock();
         let need = self.need(report, &ledger);
         let request = self.request(children, need);
@@ -291,6 +330,22 @@ impl GpuLease for PoolLease {
 
     fn ready(&self) {
         self.inner.ledger.lock().ready(self.id);
+    }
+
+    async fn failed(&self) -> String {
+        loop {
+            // Before the look: an error that is recorded after it wakes this one.
+            let changed = self.inner.ledger.errors.notified();
+            if let Some(error) = self.inner.ledger.lock().error_of(self.id) {
+                return error;
+            }
+            changed.await;
+        }
+    }
+
+    fn is_cordoned(&self) -> bool {
+        let report = self.inner.source.report();
+        self.gpus.iter().any(|id| report.cordoned_by(id).is_some())
     }
 }
 

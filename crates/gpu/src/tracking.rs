@@ -9,6 +9,8 @@ use std::time::Duration;
 use tidegate_core::gpu::{Gpu, GpuId, GpuReport};
 use tokio::time::Instant;
 
+use self::gpu_errors::ErrorHistory;
+
 use crate::ledger::{EntryId, EntryState, Ledger};
 use crate::requirements::MeasuredRequirements;
 
@@ -25,6 +27,7 @@ pub(crate) struct TrackedLedger {
     pub(crate) ledger: Ledger,
     pub(crate) requirements: MeasuredRequirements,
     tracks: HashMap<EntryId, Track>,
+    errors: ErrorHistory,
 }
 
 /// What is known about the process of a reservation.
@@ -39,6 +42,8 @@ struct Track {
     /// The use of each GPU when the child had exited.
     used_at_end: BTreeMap<GpuId, u64>,
     ended_at: Option<Instant>,
+    /// The critical error that keeps the process from using its GPUs.
+    error: Option<String>,
 }
 
 impl TrackedLedger {
@@ -58,6 +63,7 @@ impl TrackedLedger {
             used_before: BTreeMap::new(),
             used_at_end: BTreeMap::new(),
             ended_at: None,
+            error: None,
         };
         self.tracks.insert(id, track);
     }
@@ -78,6 +84,7 @@ impl TrackedLedger {
         track.pid = Some(pid);
         track.pids = BTreeSet::from([pid]);
         track.ended_at = None;
+        track.error = None;
         track.used_before = if is_alone {
             used(report, &gpus)
         } else {
@@ -99,6 +106,7 @@ impl TrackedLedger {
         };
         let gpus = entry.gpus.clone();
         self.disturb(id, &gpus);
+        self.errors.exited(&gpus);
         if let Some(track) = self.tracks.get_mut(&id) {
             track.used_at_end = used(report, &gpus);
             track.ended_at.get_or_insert_with(Instant::now);
@@ -283,5 +291,6 @@ fn parent_of(pid: u32) -> Option<u32> {
     parent.parse().ok().filter(|parent| *parent > 1)
 }
 
+mod gpu_errors;
 #[cfg(test)]
 mod tests;

@@ -31,9 +31,7 @@ impl XidCounts {
 
     fn add(&self, uuid: String, xid: u64) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let errors = counts.entry(uuid).or_default();
-        errors.count += 1;
-        errors.last = Some(xid);
+        counts.entry(uuid).or_default().add(xid);
     }
 }
 

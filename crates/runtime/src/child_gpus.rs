@@ -1,7 +1,7 @@
 //! The GPUs of a model's children.
 //!
 //! The first child that starts reserves GPUs for all of them, so that two models never hold half of what each
-//! of them needs. A child keeps its GPUs when its process is replaced.
+//! of them needs. A child keeps its GPUs when its process is replaced, unless one of them is cordoned.
 
 use std::sync::Arc;
 
@@ -66,5 +66,14 @@ impl ChildGpus {
     /// Gives back what no child has taken.
     pub(crate) async fn close(&self) {
         *self.first.lock().await = Some(Vec::new());
+    }
+}
+
+/// Waits until a critical error keeps a child from using its GPUs, and returns its description; forever if it
+/// was given none.
+pub(crate) async fn failed(lease: Option<&Arc<dyn GpuLease>>) -> String {
+    match lease {
+        Some(lease) => lease.failed().await,
+        None => std::future::pending().await,
     }
 }

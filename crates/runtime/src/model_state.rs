@@ -481,22 +481,6 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_replaced_by_its_id() {
-        let state = ready_model(2, 2);
-        assert!(!state.retire_process(99, "Xid 13"));
-        assert!(state.retire_process(11, "Xid 13"));
-        let replaced = |number: usize| {
-            state.with(|inner| inner.ready_children()[number].retirement().cloned())
-        };
-        assert_eq!(replaced(0), None);
-        let reason = replaced(1).unwrap().to_string();
-        assert!(
-            reason.contains("GPU") && reason.contains("Xid 13"),
-            "{reason}"
-        );
-    }
-
-    #[test]
     fn a_spare_is_no_child() {
         use tidegate_core::pool_status::SpareKind;
         let state = ready_model(1, 1);

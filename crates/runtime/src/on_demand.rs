@@ -306,13 +306,6 @@ impl Executor for OnDemand {
         self.inner.loaded.load().as_ref()?.runtime.last_load()
     }
 
-    fn replace_process(&self, pid: u32, gpu_error: &str) -> bool {
-        let loaded = self.inner.loaded.load();
-        loaded
-            .as_ref()
-            .is_some_and(|loaded| loaded.runtime.replace_process(pid, gpu_error))
-    }
-
     fn pool_status(&self) -> PoolStatus {
         self.inner
             .loaded

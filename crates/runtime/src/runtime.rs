@@ -316,10 +316,6 @@ impl Executor for Runtime {
             .await;
     }
 
-    fn replace_process(&self, pid: u32, gpu_error: &str) -> bool {
-        self.shared.state.retire_process(pid, gpu_error)
-    }
-
     fn pool_status(&self) -> PoolStatus {
         let count = self.shared.pool.count();
         let mut idle = Vec::new();

@@ -23,7 +23,7 @@ use crate::child::boot::{BootContext, BootError, ReadyChild, log_message};
 use crate::child::pool_slot::PoolSlot;
 use crate::child::process::Retirement;
 use crate::child::queued_caller::QueuedCaller;
-use crate::child_gpus::ChildGpus;
+use crate::child_gpus::{self, ChildGpus};
 use crate::launch_config::{LaunchConfig, Respawn};
 use crate::model_state::{ModelState, Recovery};
 use crate::observer::{Observer, Phase, PoolEvent};
@@ -207,6 +207,7 @@ async fn obtain(
         Some(SpareChild::Imported(child)) => Some(child),
         None => None,
     };
+    gpus.take_if(|gpus| gpus.is_cordoned());
     match gpus {
         Some(gpus) => gpus.memory_returned().await,
         None => *gpus = shared.gpus.acquire(child_number).await?,
@@ -483,6 +484,7 @@ async fn watch(
         child,
         process,
         control,
+        gpus,
         ..
     } = ready_child;
     let mut reason = None;
@@ -497,6 +499,10 @@ async fn watch(
                 return WatchEnd::Retired;
             }
             message = control.next() => message,
+            error = child_gpus::failed(gpus.as_ref()), if until == WatchUntil::Retired => {
+                child.retire(Retirement::GpuError(error));
+                continue;
+            }
             () = shared.stop.cancelled(), if exit_by.is_none() => {
                 exit_by = Some(Instant::now() + SHUTDOWN_GRACE);
                 child.shut_down();

@@ -137,3 +137,44 @@ fn a_reservation_that_was_never_used_ends_at_once() {
     ledger.release(id, &report(0, None));
     assert!(ledger.ledger.get(id).is_none());
 }
+
+#[test]
+fn an_error_of_a_process_concerns_a_child_only_if_it_is_alone() {
+    let with_errors = |processes: &[(u32, u64)], of_processes| {
+        let mut report = report(1, Some(processes));
+        report.gpus[0].xids.of_processes = of_processes;
+        report.gpus[0].xids.last = Some(13);
+        report
+    };
+    let mut ledger = TrackedLedger::default();
+    let id = started(&mut ledger, "a", 7, &report(0, Some(&[])));
+    for (processes, of_processes, is_concerned) in [
+        // A foreign program is on the GPU.
+        (&[(7, 1), (99, 1)][..], 1, false),
+        // The same error is not counted again.
+        (&[(7, 1)][..], 1, false),
+        (&[(7, 1)][..], 2, true),
+    ] {
+        let report = with_errors(processes, of_processes);
+        ledger.observe(&report);
+        assert_eq!(ledger.record_errors(&report), is_concerned);
+    }
+    let error = ledger.error_of(id).unwrap();
+    assert!(
+        error.contains("process") && error.contains("Xid 13"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_error_of_the_card_concerns_every_child() {
+    let mut failing = report(1, None);
+    failing.gpus[0].xids.add(79);
+    let mut ledger = TrackedLedger::default();
+    let ids = [7, 8].map(|pid| started(&mut ledger, "a", pid, &report(0, None)));
+    assert!(ledger.record_errors(&failing));
+    assert!(!ledger.record_errors(&failing));
+    for id in ids {
+        assert!(ledger.error_of(id).unwrap().contains("GPU 0 (Xid 79)"));
+    }
+}

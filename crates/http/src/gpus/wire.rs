@@ -41,6 +41,8 @@ pub(crate) struct GpuDocument {
     temperature_celsius: Option<u32>,
     xid_errors: u64,
     last_xid: Option<u64>,
+    /// Why the GPU gets no more processes.
+    cordoned_by_xid: Option<u64>,
     children: Vec<ChildOnGpu>,
     other_processes: Option<usize>,
     other_memory_bytes: Option<u64>,
@@ -79,6 +81,7 @@ impl From<GpuUsage> for GpuDocument {
             temperature_celsius: gpu.temperature,
             xid_errors: gpu.xids.count,
             last_xid: gpu.xids.last,
+            cordoned_by_xid: gpu.xids.cordoned_by,
             children: children.into_iter().map(ChildOnGpu::from).collect(),
             other_processes: others.map(|others| others.count),
             other_memory_bytes: others.and_then(|others| others.memory),

@@ -60,6 +60,15 @@ pub(super) const GPUS: &[MetricFamily] = &[
             snapshot.gpus.iter().map(sample).collect()
         },
     ),
+    gauge(
+        "tidegate_gpu_cordoned",
+        "1 if a critical error keeps the GPU from getting processes, else 0",
+        |snapshot| {
+            each(snapshot, |gpu| {
+                Some(f64::from(u8::from(gpu.xids.cordoned_by.is_some())))
+            })
+        },
+    ),
 ];
 
 fn label(gpu: &Gpu) -> (&'static str, String) {

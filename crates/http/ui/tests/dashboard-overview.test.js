@@ -5,7 +5,7 @@ import test from 'node:test';
 
 import { findSettings } from '../dashboard/config/settings.js';
 import { attemptCount, canReplay, lastResult } from '../dashboard/deliveries/delivery.js';
-import { gpuTitle, memoryText, userLines } from '../dashboard/overview/gpus.js';
+import { errorText, gpuTitle, memoryText, userLines } from '../dashboard/overview/gpus.js';
 import { childState, failedFirst, healthSummary } from '../dashboard/overview/models.js';
 import { shares } from '../dashboard/overview/queues.js';
 import { slotCounts, slotText } from '../dashboard/overview/slots.js';
@@ -92,7 +92,7 @@ test('settings are found by flag, variable, value and origin', () => {
 });
 
 /** @param {Partial<import('../dashboard/overview/gpus.js').Gpu>} parts */
-const gpu = (parts) => ({ id: '0', index: 0, kind: 'card', uuid: 'GPU-0', name: 'H200', memory_total_bytes: 2 ** 31, memory_used_bytes: 2 ** 30, utilization_percent: 5, temperature_celsius: 40, xid_errors: 0, last_xid: null, children: [], other_processes: null, other_memory_bytes: null, ...parts });
+const gpu = (parts) => ({ id: '0', index: 0, kind: 'card', uuid: 'GPU-0', name: 'H200', memory_total_bytes: 2 ** 31, memory_used_bytes: 2 ** 30, utilization_percent: 5, temperature_celsius: 40, xid_errors: 0, last_xid: null, cordoned_by_xid: null, children: [], other_processes: null, other_memory_bytes: null, ...parts });
 
 test('a GPU lists what uses it, and what is unknown', () => {
   const children = [
@@ -107,4 +107,10 @@ test('the memory and the title of a GPU', () => {
   assert.equal(memoryText(gpu({})), '1 GiB of 2 GiB');
   assert.equal(memoryText(gpu({ memory_used_bytes: null })), 'unknown');
   assert.deepEqual(['card', 'divided', 'mig'].map((kind) => gpuTitle(gpu({ kind }))), ['GPU 0', 'GPU 0, divided by MIG', 'MIG device of GPU 0']);
+});
+
+test('the errors of a GPU, and that it is cordoned', () => {
+  assert.equal(errorText(gpu({})), 'none');
+  assert.equal(errorText(gpu({ xid_errors: 2, last_xid: 13 })), '2, the last is Xid 13');
+  assert.equal(errorText(gpu({ xid_errors: 1, last_xid: 79, cordoned_by_xid: 79 })), 'cordoned by Xid 79; errors: 1, the last is Xid 79');
 });

@@ -130,7 +130,7 @@ enum SetupTiming {
 pub(crate) enum BootError {
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    #[error("the model gets no GPU: {0}")]
+    #[error("the model gets no GPU")]
     NoGpu(#[from] GpuRefusal),
     #[error("{}", describe(.0))]
     Fatal(Fatal),

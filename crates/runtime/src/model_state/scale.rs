@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_core::health::SetupStatus;
 
 use super::{ChildState, Inner, ModelState};
-use crate::child::process::{ChildProcess, Retirement};
+use crate::child::process::ChildProcess;
 
 /// The children of a model, by what they can do for waiting callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,17 +89,6 @@ impl ModelState {
             inner.stats[number].ended(reason);
         });
         self.children_changed.notify_one();
-    }
-
-    /// Retires the child with this process id because of an error of its GPU. Returns whether there is
-    /// one.
-    pub(crate) fn retire_process(&self, pid: u32, gpu_error: &str) -> bool {
-        let children = self.with(|inner| inner.ready_children());
-        let child = children.iter().find(|child| child.pid() == pid);
-        if let Some(child) = child {
-            child.retire(Retirement::GpuError(gpu_error.to_owned()));
-        }
-        child.is_some()
     }
 
     /// How many additional children could not be set up.

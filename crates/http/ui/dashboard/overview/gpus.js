@@ -28,6 +28,7 @@ import { Panel, useLongList } from '../panel.js';
  * @property {number | null} temperature_celsius
  * @property {number} xid_errors
  * @property {number | null} last_xid
+ * @property {number | null} cordoned_by_xid
  * @property {GpuChild[]} children
  * @property {number | null} other_processes
  * @property {number | null} other_memory_bytes
@@ -46,7 +47,7 @@ export function Gpus({ gpus }) {
     { id: 'busy', label: 'Busy', number: true, cell: (/** @type {Gpu} */ gpu) => withUnit(gpu.utilization_percent, ' %') },
     { id: 'temperature', label: 'Temperature', number: true, cell: (/** @type {Gpu} */ gpu) => withUnit(gpu.temperature_celsius, ' °C') },
     { id: 'processes', label: 'Processes', class: 'cell-wide', cell: (/** @type {Gpu} */ gpu) => html`<${Users} gpu=${gpu} />` },
-    ...(gpus.some((gpu) => gpu.xid_errors > 0) ? [{ id: 'errors', label: 'Errors', cell: (/** @type {Gpu} */ gpu) => html`<span class=${gpu.xid_errors > 0 ? 'bad-text' : 'muted'}>${errorText(gpu)}</span>` }] : []),
+    ...(gpus.some(hasErrors) ? [{ id: 'errors', label: 'Errors', cell: (/** @type {Gpu} */ gpu) => html`<span class=${hasErrors(gpu) ? 'bad-text' : 'muted'}>${errorText(gpu)}</span>` }] : []),
   ];
   return html`<${Panel} id="gpus" title="GPUs" end=${search}>
     <${DataTable} label="GPUs" columns=${columns} rows=${shown} keyOf=${(/** @type {Gpu} */ gpu) => gpu.uuid} />
@@ -76,6 +77,15 @@ export function userLines(gpu) {
 }
 
 /**
+ * The parts of a card that is cordoned have no errors of their own.
+ * @param {Gpu} gpu
+ * @returns {boolean}
+ */
+function hasErrors(gpu) {
+  return gpu.xid_errors > 0 || gpu.cordoned_by_xid != null;
+}
+
+/**
  * @param {Gpu} gpu
  * @returns {string}
  */
@@ -97,8 +107,9 @@ export function memoryText(gpu) {
  * @param {Gpu} gpu
  * @returns {string}
  */
-function errorText(gpu) {
-  return gpu.xid_errors === 0 ? 'none' : `${gpu.xid_errors}, the last is Xid ${gpu.last_xid}`;
+export function errorText(gpu) {
+  const counted = gpu.xid_errors === 0 ? 'none' : `${gpu.xid_errors}, the last is Xid ${gpu.last_xid}`;
+  return gpu.cordoned_by_xid == null ? counted : `cordoned by Xid ${gpu.cordoned_by_xid}; errors: ${counted}`;
 }
 
 /**
