@@ -201,6 +201,10 @@ pub trait GpuAssigner: fmt::Debug + Send + Sync {
     /// a dropped future reserves nothing.
     async fn assign(&self, children: usize) -> Result<Vec<Arc<dyn GpuLease>>, GpuRefusal>;
 
+    /// Reserves GPUs for a spare if it fits beside everything that is loaded now: it unloads no model. Its
+    /// lease fails when a model needs the memory.
+    async fn assign_spare(&self) -> Result<Arc<dyn GpuLease>, GpuRefusal>;
+
     /// Whether this many children probably fit beside everything that is loaded now.
     fn fits(&self, children: usize) -> bool;
 }
@@ -220,7 +224,11 @@ pub trait GpuLease: fmt::Debug + Send + Sync {
     /// The child is set up.
     fn ready(&self);
 
-    /// Waits until a critical error keeps the child from using its GPUs, and returns its description.
+    /// The spare that has the lease is a child from now on.
+    fn taken_by_child(&self);
+
+    /// Waits until the process can no longer use its GPUs, and returns why: a critical error or, for a spare,
+    /// a model that needs the memory.
     async fn failed(&self) -> String;
 
     /// Whether one of the GPUs is cordoned: the next child needs another lease.

@@ -36,8 +36,10 @@ pub(crate) struct Entry {
     /// The memory that it holds on each of its GPUs, where that is known.
     pub(crate) held: BTreeMap<GpuId, u64>,
     pub(crate) state: EntryState,
-    /// Whether its model can be unloaded.
+    /// Whether its model can be unloaded, or it is a spare.
     pub(crate) evictable: bool,
+    /// Whether it is a spare, which is ended before a model is unloaded.
+    pub(crate) is_spare: bool,
 }
 
 /// What the child of a reservation does.
@@ -47,6 +49,8 @@ pub(crate) enum EntryState {
     Loading,
     /// It accepts jobs.
     Ready,
+    /// It is a spare that is being ended because a model needs its memory.
+    Revoked,
     /// It has exited, and its memory may not be free yet.
     Ending,
 }
@@ -110,11 +114,25 @@ impl Ledger {
                 held: BTreeMap::new(),
                 state: EntryState::Loading,
                 evictable: request.evictable,
+                is_spare: false,
             };
             self.entries.insert(id, entry);
             id
         });
         ids.collect()
+    }
+
+    /// Revokes the reservation of a spare on one of these GPUs. Returns whether there is one.
+    pub(crate) fn revoke_spare(&mut self, gpus: &[GpuId]) -> bool {
+        let spare = self.entries.values_mut().find(|entry| {
+            let shares = entry.gpus.iter().any(|gpu| gpus.contains(gpu));
+            entry.is_spare && entry.state == EntryState::Ready && shares
+        });
+        let is_found = spare.is_some();
+        if let Some(spare) = spare {
+            spare.state = EntryState::Revoked;
+        }
+        is_found
     }
 
     /// Decides where the children of a request go.
@@ -244,7 +262,7 @@ impl Entry {
             (EntryState::Ending, _) => 0,
             (_, Some(held)) => promised.saturating_sub(held),
             // What cannot be measured is assumed to be allocated by the setup.
-            (EntryState::Ready, None) => 0,
+            (EntryState::Ready | EntryState::Revoked, None) => 0,
             (EntryState::Loading, None) => promised,
         }
     }
@@ -260,10 +278,15 @@ impl Entry {
         match (self.state, need) {
             // It loads alone, so that its memory can be measured.
             (EntryState::Loading, _) if self.promised.is_none() => Some(Blocker::Loading),
-            (EntryState::Loading | EntryState::Ending, None) => Some(Blocker::Loading),
+            (EntryState::Loading | EntryState::Revoked | EntryState::Ending, None) => {
+                Some(Blocker::Loading)
+            }
             // A child of unknown size may need all the memory.
             (EntryState::Ready, None) if self.evictable => Some(Blocker::Unloadable),
-            (EntryState::Loading | EntryState::Ready | EntryState::Ending, _) => None,
+            (
+                EntryState::Loading | EntryState::Ready | EntryState::Revoked | EntryState::Ending,
+                _,
+            ) => None,
         }
     }
 }

@@ -15,7 +15,7 @@ use tidegate_core::gpu::{
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::ledger::{EntryId, GpuPlacement, MemoryByGpu, PlacementRequest};
+use crate::ledger::{EntryId, EntryState, GpuPlacement, MemoryByGpu, PlacementRequest};
 use crate::requirements::MeasuredRequirements;
 use crate::tracking::{TrackedLedger, kind_of};
 
@@ -153,6 +153,15 @@ impl PoolInner {
         ))
     }
 
+    /// Ends a spare on these GPUs, if there is one. Its memory is returned later.
+    fn revoke_spare(&self, gpus: &[GpuId]) -> bool {
+        let is_revoked = self.ledger.lock().ledger.revoke_spare(gpus);
+        if is_revoked {
+            self.ledger.errors.notify_waiters();
+        }
+        is_revoked
+    }
+
     /// Unloads a model for a request, if one can be unloaded.
     async fn unload(&self, gpus: &[GpuId], waited: Duration) -> bool {
         let Some(evictor) = self.evictor.get().filter(|_| !gpus.is_empty()) else {
@@ -222,7 +231,7 @@ impl PoolAssigner {
         &self,
         children: usize,
         report: &GpuReport,
-    ) -> Result<Vec<Arc<dyn GpuLease>>, GpuPlacement> {
+    ) -> Result<Vec<Arc<PoolLease>>, GpuPlacement> {
         if let Some(reason) = self
             .inner
             .too_many_cordoned(report, self.needs.gpus_per_child)
@@ -238,7 +247,13 @@ impl PoolAssigner {
                 let leases = ids.into_iter().zip(granted).map(|(id, gpus)| {
                     ledger.track(id, &self.needs.version);
                     let inner = Arc::clone(&self.inner);
-                    Arc::new(PoolLease { inner, id, gpus }) as Arc<dyn GpuLease>
+                    let evictable = self.needs.evictable;
+                    Arc::new(PoolLease {
+                        inner,
+                        id,
+                        gpus,
+                        evictable,
+                    })
                 });
                 Ok(leases.collect())
             }
@@ -256,7 +271,12 @@ impl GpuAssigner for PoolAssigner {
             let turn = self.inner.turn.lock().await;
             let report = self.inner.source.refresh().await;
             let (unload_on, reason) = match self.try_assign(children, &report) {
-                Ok(leases) => return Ok(leases),
+                Ok(leases) => {
+                    return Ok(leases
+                        .into_iter()
+                        .map(|lease| lease as Arc<dyn GpuLease>)
+                        .collect());
+                }
                 Err(GpuPlacement::Blocked { unload_on, reason }) => (unload_on, reason),
                 Err(GpuPlacement::Impossible(reason)) => return Err(GpuRefusal(reason)),
                 Err(GpuPlacement::Granted(_)) => unreachable!("what is granted is reserved"),
@@ -265,7 +285,9 @@ impl GpuAssigner for PoolAssigner {
                 logged_at = Instant::now();
                 tracing::warn!(model = self.needs.model, reason, "waiting for GPU memory");
             }
-            if self.inner.unload(&unload_on, started.elapsed()).await {
+            if self.inner.revoke_spare(&unload_on)
+                || self.inner.unload(&unload_on, started.elapsed()).await
+            {
                 continue;
             }
             if unload_on.is_empty() {
@@ -274,6 +296,22 @@ impl GpuAssigner for PoolAssigner {
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
+    }
+
+    async fn assign_spare(&self) -> Result<Arc<dyn GpuLease>, GpuRefusal> {
+        let report = self.inner.source.refresh().await;
+        let lease = self.try_assign(1, &report).ok().and_then(|mut leases| {
+            let lease = leases.pop()?;
+            let mut ledger = self.inner.ledger.lock();
+            if let Some(entry) = ledger.ledger.get_mut(lease.id) {
+                entry.is_spare = true;
+                entry.evictable = true;
+            }
+            Some(lease)
+        });
+        let lease = lease
+            .ok_or_else(|| GpuRefusal("no GPU has enough free memory for a spare".to_owned()))?;
+        Ok(lease)
     }
 
     fn fits(&self, children: usize) -> bool {
@@ -291,6 +329,8 @@ struct PoolLease {
     inner: Arc<PoolInner>,
     id: EntryId,
     gpus: Vec<GpuId>,
+    /// Whether the model can be unloaded.
+    evictable: bool,
 }
 
 impl std::fmt::Debug for PoolLease {
@@ -330,6 +370,19 @@ impl GpuLease for PoolLease {
 
     fn ready(&self) {
         self.inner.ledger.lock().ready(self.id);
+    }
+
+    fn taken_by_child(&self) {
+        let mut ledger = self.inner.ledger.lock();
+        if let Some(entry) = ledger
+            .ledger
+            .get_mut(self.id)
+            .filter(|entry| entry.is_spare)
+        {
+            entry.is_spare = false;
+            entry.evictable = self.evictable;
+            entry.state = EntryState::Ready;
+        }
     }
 
     async fn failed(&self) -> String {

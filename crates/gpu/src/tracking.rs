@@ -169,7 +169,9 @@ impl TrackedLedger {
         for id in ids {
             match self.ledger.get(id).map(|entry| entry.state) {
                 Some(EntryState::Ending) if self.is_returned(id, report) => self.forget(id),
-                Some(EntryState::Loading | EntryState::Ready) => self.measure(id, report, &owners),
+                Some(EntryState::Loading | EntryState::Ready | EntryState::Revoked) => {
+                    self.measure(id, report, &owners)
+                }
                 Some(EntryState::Ending) | None => {}
             }
         }

@@ -56,11 +56,7 @@ impl ChildGpus {
         let Some(assigner) = &self.assigner else {
             return Ok(None);
         };
-        if !assigner.fits(1) {
-            let reason = "no GPU has enough free memory for a spare".to_owned();
-            return Err(GpuRefusal(reason));
-        }
-        Ok(assigner.assign(1).await?.pop())
+        assigner.assign_spare().await.map(Some)
     }
 
     /// Gives back what no child has taken.
@@ -69,8 +65,7 @@ impl ChildGpus {
     }
 }
 
-/// Waits until a critical error keeps a child from using its GPUs, and returns its description; forever if it
-/// was given none.
+/// Waits until a process can no longer use its GPUs, and returns why; forever if it was given none.
 pub(crate) async fn failed(lease: Option<&Arc<dyn GpuLease>>) -> String {
     match lease {
         Some(lease) => lease.failed().await,

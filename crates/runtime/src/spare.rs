@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::child::boot::{BootContext, BootError, ImportedChild, ReadyChild, log_message};
 use crate::child::control_channel::ControlReadError;
+use crate::child_gpus;
 use crate::observer::{Phase, PoolEvent};
 use crate::supervisor::{EXIT_GRACE, RuntimeShared, SHUTDOWN_GRACE};
 
@@ -61,14 +62,20 @@ impl SpareHandle {
     pub(crate) async fn take_ready(&self) -> Option<Box<ReadyChild>> {
         let (reply, child) = oneshot::channel();
         self.0.send(SpareRequest::Ready(reply)).ok()?;
-        child.await.ok()
+        let child = child.await.ok()?;
+        child.taken_by_child();
+        Some(child)
     }
 
     /// Takes the spare. Waits for one that is being started: it is ahead of a new process.
     pub(crate) async fn take(&self) -> Option<SpareChild> {
         let (reply, child) = oneshot::channel();
         self.0.send(SpareRequest::Any(reply)).ok()?;
-        child.await.ok()
+        let spare = child.await.ok()?;
+        if let SpareChild::Loaded(child) = &spare {
+            child.taken_by_child();
+        }
+        Some(spare)
     }
 }
 
@@ -212,6 +219,10 @@ async fn hold(
     mut spare: SpareChild,
     requests: &mut SpareRequests,
 ) -> SpareEnd {
+    let lease = match &spare {
+        SpareChild::Loaded(child) => child.gpus.clone(),
+        SpareChild::Imported(_) => None,
+    };
     loop {
         tokio::select! {
             biased;
@@ -224,6 +235,10 @@ async fn hold(
                 Ok(message) => spare.note(&message),
                 Err(reason) => return SpareEnd::Failed(reason),
             },
+            reason = child_gpus::failed(lease.as_ref()) => {
+                end(spare).await;
+                return SpareEnd::Failed(reason);
+            }
             Some(request) = requests.recv() => match (request, spare) {
                 (SpareRequest::Ready(reply), SpareChild::Loaded(child)) => match reply.send(child) {
                     Ok(()) => return SpareEnd::Taken,
@@ -239,7 +254,7 @@ async fn hold(
     }
 }
 
-/// Ends a spare with its model.
+/// Ends a spare.
 async fn end(spare: SpareChild) {
     // A spare without setup has nothing to clean up: it is killed when it is dropped.
     if let SpareChild::Loaded(mut child) = spare {

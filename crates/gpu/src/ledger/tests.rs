@@ -321,10 +321,35 @@ impl Machine {
     fn promised_on(&self, gpu: &GpuId) -> u64 {
         let on = self.ledger.on(gpu).map(|entry| match entry.state {
             EntryState::Ending => entry.held.get(gpu).copied().unwrap_or_default(),
-            EntryState::Loading | EntryState::Ready => entry.size_on(gpu),
+            EntryState::Loading | EntryState::Ready | EntryState::Revoked => entry.size_on(gpu),
         });
         on.sum()
     }
+}
+
+#[test]
+fn a_spare_is_revoked_once_and_then_waited_for() {
+    let mut machine = Machine::default();
+    let spare = machine
+        .ledger
+        .reserve(&request("a", Some(50 * GIB)), vec![vec![GpuId::card(0)]])[0];
+    let entry = machine.ledger.get_mut(spare).unwrap();
+    (entry.state, entry.is_spare, entry.evictable) = (EntryState::Ready, true, true);
+    let wanted = PlacementRequest {
+        gpus_per_child: 3,
+        ..request("b", Some(60 * GIB))
+    };
+    let unload_on = |ledger: &Ledger, free: &MemoryByGpu| match ledger.place(free, &wanted) {
+        GpuPlacement::Blocked { unload_on, .. } => unload_on,
+        other => panic!("{other:?}"),
+    };
+    let named = unload_on(&machine.ledger, &machine.free());
+    assert_eq!(named, [GpuId::card(0)]);
+    assert!(!machine.ledger.revoke_spare(&[GpuId::card(1)]));
+    assert!(machine.ledger.revoke_spare(&named));
+    assert!(!machine.ledger.revoke_spare(&named));
+    // No model is unloaded meanwhile.
+    assert!(unload_on(&machine.ledger, &machine.free()).is_empty());
 }
 
 proptest! {

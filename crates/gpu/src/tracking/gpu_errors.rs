@@ -65,8 +65,11 @@ impl TrackedLedger {
         has_errors
     }
 
-    /// The critical error that keeps the child of a reservation from using its GPUs.
+    /// Why the process of a reservation can no longer use its GPUs, if so.
     pub(crate) fn error_of(&self, id: EntryId) -> Option<String> {
+        if self.ledger.get(id)?.state == EntryState::Revoked {
+            return Some("a model needs the GPU memory of the spare".to_owned());
+        }
         self.tracks.get(&id)?.error.clone()
     }
 

@@ -41,6 +41,13 @@ impl ReadyChild {
     pub(crate) fn keep_alive(&mut self) {
         self.guard.0 = None;
     }
+
+    /// It was a spare, and is a child from now on: its GPU memory is not taken away any more.
+    pub(crate) fn taken_by_child(&self) {
+        if let Some(gpus) = &self.gpus {
+            gpus.taken_by_child();
+        }
+    }
 }
 
 /// A child that has imported the model's modules and waits for its setup. It is killed when it is
