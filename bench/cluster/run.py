@@ -26,7 +26,7 @@ sys.path.insert(0, str(HERE.parent))
 
 from tidebench.celery_peer import celery
 from tidebench.fleet import Fleet, Program, fleet
-from tidebench.job_load import Waits, alone, feed
+from tidebench.job_load import CONNECTIONS, Waits, alone, feed
 from tidebench.raw_loop import raw_loop
 
 SHAPES = ((1, 1), (1, 2), (2, 2))
@@ -34,21 +34,23 @@ SHAPES = ((1, 1), (1, 2), (2, 2))
 SAMPLE = 5000
 
 
-def measure_rate(cluster: Fleet, jobs: int) -> tuple[float, dict[str, float]]:
+def measure_rate(cluster: Fleet, jobs: int, connections: int) -> tuple[float, dict[str, float]]:
     """Jobs/s, and the CPU time of each part per job in microseconds."""
     before = cluster.cpu_us()
-    rate = feed(cluster.journal, cluster.connect(), jobs, 0.0)
+    rate = feed(cluster.journal, cluster.connect(), jobs, 0.0, connections)
     used = cluster.cpu_us()
     return rate, {part: (used[part] - before[part]) / jobs for part in used}
 
 
-def measure_shapes(program: Program, folder: Path, jobs: int) -> dict[str, tuple[float, Waits]]:
+def measure_shapes(
+    program: Program, folder: Path, jobs: int, connections: int
+) -> dict[str, tuple[float, Waits]]:
     found = {}
     for apis, directors in SHAPES:
         shape = f"{apis} api, {directors} director{'s' if directors > 1 else ''}"
         with fleet(program, folder / shape, apis, directors) as cluster:
-            measure_rate(cluster, jobs // 4)  # warms up
-            rate, cpu = measure_rate(cluster, jobs)
+            measure_rate(cluster, jobs // 4, connections)  # warms up
+            rate, cpu = measure_rate(cluster, jobs, connections)
             waits = alone(cluster.journal, cluster.connect(), 200)
         found[shape] = rate, waits
         parts = ", ".join(f"{part} {used:.0f}" for part, used in cpu.items())
@@ -56,11 +58,11 @@ def measure_shapes(program: Program, folder: Path, jobs: int) -> dict[str, tuple
     return found
 
 
-def show_shapes(program: Program, folder: Path, jobs: int) -> None:
-    ours = measure_shapes(program, folder, jobs)
+def show_shapes(program: Program, folder: Path, jobs: int, connections: int) -> None:
+    ours = measure_shapes(program, folder, jobs, connections)
     raw = raw_loop(folder, jobs * 4)
     with celery(folder) as (journal, connect):
-        rate = feed(journal, connect, jobs // 2, 0.0)
+        rate = feed(journal, connect, jobs // 2, 0.0, connections)
         waits = alone(journal, connect, 200)
     header = ("no-op jobs/s", "/ celery", "/ raw loop", "one job, ms", "p99", "from 201, ms")
     print(f"{'':24}" + "".join(f"{name:>14}" for name in header))
@@ -126,6 +128,9 @@ def main() -> None:
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="runs the model")
     parser.add_argument("--jobs", type=int, default=8000)
     parser.add_argument(
+        "--connections", type=int, default=CONNECTIONS, help="how many clients submit the no-op jobs"
+    )
+    parser.add_argument(
         "--waiting", type=int, nargs="*", default=[], metavar="N", help="such as 1000 1000000"
     )
     parser.add_argument("--memory-jobs", type=int, default=0, metavar="N", help="such as 200000")
@@ -135,7 +140,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tidebench-") as name:
         folder = Path(name)
         if options.jobs:
-            show_shapes(program, folder, options.jobs)
+            show_shapes(program, folder, options.jobs, options.connections)
         if options.waiting:
             show_waiting(program, folder, options.waiting)
         if options.memory_jobs:

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-FEEDERS = 4
+# How many clients submit jobs at the same time, unless the benchmark says otherwise.
+CONNECTIONS = 4
 # Makes a submitter for one thread: it takes a job's number and how long the job sleeps.
 Connect = Callable[[], Callable[[int, float], None]]
 
@@ -86,25 +87,27 @@ class Waits(NamedTuple):
     submitted_p99: float
 
 
-def submit_all(connect: Connect, numbers: range, seconds: float) -> None:
-    """Submit these jobs from several threads."""
+def submit_all(connect: Connect, numbers: range, seconds: float, connections: int = CONNECTIONS) -> None:
+    """Submit these jobs from several threads, each with a connection."""
 
     def one(thread: int) -> None:
         submit = connect()
-        for number in numbers[thread::FEEDERS]:
+        for number in numbers[thread::connections]:
             submit(number, seconds)
 
-    threads = [threading.Thread(target=one, args=(thread,)) for thread in range(FEEDERS)]
+    threads = [threading.Thread(target=one, args=(thread,)) for thread in range(connections)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
 
-def feed(journal: Journal, connect: Connect, jobs: int, seconds: float) -> float:
+def feed(
+    journal: Journal, connect: Connect, jobs: int, seconds: float, connections: int = CONNECTIONS
+) -> float:
     """Submit jobs; how many began per second meanwhile."""
     known, began = len(journal.begins()), time.monotonic()
-    submit_all(connect, range(known, known + jobs), seconds)
+    submit_all(connect, range(known, known + jobs), seconds, connections)
     return jobs / (max(journal.wait(known + jobs, jobs).values()) - began)
 
 

@@ -10,7 +10,7 @@ from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 
 from tidebench.celery_peer import free_port
-from tidebench.job_load import FEEDERS
+from tidebench.job_load import CONNECTIONS
 from tidebench.processes import Command, Tree
 
 MESSAGE = b'{"input": {"number": 1, "seconds": 0.0}}'
@@ -64,8 +64,8 @@ def raw_loop(folder: Path, jobs: int) -> float:
         Connection(port).send((b"XGROUP", b"CREATE", b"raw", b"g", b"0", b"MKSTREAM"))
         start = multiprocessing.Semaphore(0)
         producers = [
-            multiprocessing.Process(target=_produce, args=(port, jobs // FEEDERS, start))
-            for _ in range(FEEDERS)
+            multiprocessing.Process(target=_produce, args=(port, jobs // CONNECTIONS, start))
+            for _ in range(CONNECTIONS)
         ]
         consumers = [multiprocessing.Process(target=_consume, args=(port,)) for _ in range(2)]
         for process in (*producers, *consumers):
