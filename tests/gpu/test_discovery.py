@@ -109,6 +109,30 @@ def test_the_reference_page_lists_exactly_these_metrics(gpus, serve_gpus):
     )
 
 
+def test_ps_shows_the_gpus_and_who_holds_their_memory(gpus, serve_gpus, tidegate_gpus):
+    gpus.card(0, used=2 * GIB, utilization=35, temperature=61)
+    gpus.card(1, total=None, utilization=None, temperature=None)
+    server = serve_gpus()
+    child = json.loads(server.predict({"hold": 3 * GIB}).json["output"])["pid"]
+    gpus.hold(0, server.process.pid, GIB)
+    wait_gpu(server, 0, memory_used_bytes=6 * GIB)
+
+    def rows() -> list[list[str]]:
+        shown = tidegate_gpus("ps", "--url", server.url)
+        return [re.split(r" {2,}", line) for line in shown.stdout.splitlines()]
+
+    # The page that `ps` reads is at most half a second old.
+    wait_until(
+        lambda: ["0", "NVIDIA Fake 80GB", "6.00 GiB of 80.00 GiB", "35%", "61°C", "0", "-"] in rows(), "the card"
+    )
+    shown = rows()
+    assert ["1", "NVIDIA Fake 80GB", "-", "-", "-", "0", "-"] in shown
+    assert ["0", "local/gpu_model#0", str(child), "3.00 GiB"] in shown
+    assert ["0", "1 of other programs", "-", "1.00 GiB"] in shown
+    gpus.xid(0, 79)
+    wait_until(lambda: any("cordoned after Xid 79" in row for row in rows()), "the cordon")
+
+
 def test_critical_errors_are_counted(gpus, serve_gpus):
     gpus.card(0)
     gpus.card(1)

@@ -1,5 +1,6 @@
 //! `tidegate ps`: shows a running server: its models with their processes and queues, and its jobs.
 
+mod gpus;
 mod status;
 mod tables;
 

@@ -17,6 +17,8 @@ pub(crate) struct ServerStatus {
     #[serde(default)]
     pub(super) children: Vec<ProcessRow>,
     #[serde(default)]
+    pub(super) gpus: Vec<GpuRow>,
+    #[serde(default)]
     pub(super) endpoints: Vec<EndpointWorkers>,
     #[serde(default)]
     pub(super) directors: Vec<DirectorRow>,
@@ -81,6 +83,31 @@ pub(super) struct ProcessRow {
     pub(super) memory_bytes: Option<u64>,
     pub(super) restarts: u64,
     pub(super) last_end: Option<String>,
+}
+
+/// A GPU of the machine.
+#[derive(Debug, Deserialize)]
+pub(super) struct GpuRow {
+    pub(super) id: String,
+    pub(super) name: Option<String>,
+    pub(super) memory_total_bytes: Option<u64>,
+    pub(super) memory_used_bytes: Option<u64>,
+    pub(super) utilization_percent: Option<u32>,
+    pub(super) temperature_celsius: Option<u32>,
+    pub(super) xid_errors: u64,
+    pub(super) cordoned_by_xid: Option<u64>,
+    pub(super) children: Vec<GpuProcessRow>,
+    pub(super) other_processes: Option<usize>,
+    pub(super) other_memory_bytes: Option<u64>,
+}
+
+/// A process of a model on a GPU.
+#[derive(Debug, Deserialize)]
+pub(super) struct GpuProcessRow {
+    pub(super) model: String,
+    pub(super) number: usize,
+    pub(super) pid: Option<u32>,
+    pub(super) memory_bytes: Option<u64>,
 }
 
 /// An endpoint of Runpod's platform API.

@@ -4,6 +4,7 @@ use indicatif::BinaryBytes;
 use jiff::Timestamp;
 use tidegate_core::record::Target;
 
+use super::gpus;
 use super::status::{ModelRow, ServerStatus};
 use crate::admin_client::JobRow;
 use crate::commands::error_cause;
@@ -22,7 +23,7 @@ pub(super) struct RowFilter<'a> {
 }
 
 impl RowFilter<'_> {
-    fn has_model(&self, name: &str) -> bool {
+    pub(super) fn has_model(&self, name: &str) -> bool {
         self.model.is_none_or(|model| model == name)
     }
 
@@ -52,6 +53,8 @@ pub(super) fn status_tables(
     let tables = [
         models(status, filter),
         processes(status, filter, now),
+        gpus::cards(status),
+        gpus::holders(status, filter),
         shares(status, filter),
         workers(status, filter),
         backends(status, filter),
@@ -235,7 +238,7 @@ pub(super) fn jobs(jobs: &[JobRow], now: Timestamp) -> String {
 }
 
 /// A line with the names of the columns, then the rows; empty without rows.
-fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+pub(super) fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut lines = vec![head.iter().map(|&name| name.to_owned()).collect()];
     lines.extend(rows);
     match lines.len() {
@@ -244,7 +247,7 @@ fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     }
 }
 
-fn or_none(value: Option<String>) -> String {
+pub(super) fn or_none(value: Option<String>) -> String {
     value.unwrap_or_else(|| NONE.to_owned())
 }
 
