@@ -1,4 +1,5 @@
-//! Finds out whether the process can still use its GPU, at most once a second at the end of a job.
+//! Finds out whether the process can still use its GPU and how much memory its allocator has reserved, at most
+//! once a second at the end of a job.
 //!
 //! An error of a GPU such as a failed assertion in a kernel stays in the context of the process: every
 //! later call fails, whatever the model does. `tidegate.gpu_context` synchronises the context to find such
@@ -18,14 +19,18 @@ use crate::lifecycle::truncate;
 /// The shortest time between two checks of jobs that have not failed.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-static FUNCTIONS: PyOnceLock<CheckFunctions> = PyOnceLock::new();
+static FUNCTIONS: PyOnceLock<GpuFunctions> = PyOnceLock::new();
 static NEXT_AT: Mutex<Option<Instant>> = Mutex::new(None);
+/// What the server knows about the memory: reserved now, and at most.
+static REPORTED: Mutex<Option<(u64, u64)>> = Mutex::new(None);
 
-struct CheckFunctions {
+struct GpuFunctions {
     /// Whether this process has used a GPU.
     is_used: Py<PyAny>,
     /// Returns the error of the GPU, or `None`.
     check: Py<PyAny>,
+    /// Returns what the allocator has reserved now and at most, or `None`.
+    memory: Py<PyAny>,
 }
 
 /// Where a job ends.
@@ -37,11 +42,40 @@ pub(crate) enum EndsOn {
     EventLoop,
 }
 
-/// Registers the functions of `tidegate.gpu_context`.
+/// Registers the functions of `tidegate.gpu_context` and `tidegate.gpu_memory`.
 #[pyfunction]
-pub(crate) fn set_gpu_check(py: Python<'_>, is_used: Py<PyAny>, check: Py<PyAny>) {
+pub(crate) fn set_gpu_functions(
+    py: Python<'_>,
+    is_used: Py<PyAny>,
+    check: Py<PyAny>,
+    memory: Py<PyAny>,
+) {
+    let functions = GpuFunctions {
+        is_used,
+        check,
+        memory,
+    };
     // The first registration is the one of the child; user code cannot replace it.
-    FUNCTIONS.set(py, CheckFunctions { is_used, check }).ok();
+    FUNCTIONS.set(py, functions).ok();
+}
+
+/// Reports to the server what the allocator has reserved, if that has changed.
+#[pyfunction]
+pub(crate) fn report_gpu_memory(py: Python<'_>) {
+    let Some(functions) = FUNCTIONS.get(py) else {
+        return;
+    };
+    let result = functions.memory.bind(py).call0();
+    let Some(memory) = result.ok().and_then(|value| value.extract().ok()) else {
+        return;
+    };
+    if lock(&REPORTED).replace(memory) == Some(memory) {
+        return;
+    }
+    if let Ok(control) = channel() {
+        let (reserved, peak) = memory;
+        control.send(&ControlResponse::GpuMemory { reserved, peak });
+    }
 }
 
 /// Checks the GPU before the last message of a job, if the last check is long enough ago. Returns the
@@ -52,7 +86,10 @@ pub(crate) fn before_end(py: Python<'_>, ends_on: EndsOn) -> Option<String> {
         return None;
     }
     match ends_on {
-        EndsOn::JobThread => error_of_gpu(py),
+        EndsOn::JobThread => {
+            report_gpu_memory(py);
+            error_of_gpu(py)
+        }
         EndsOn::EventLoop => {
             // Without a thread there is no check; the next one may succeed.
             thread::Builder::new()
@@ -87,7 +124,10 @@ fn error_of_gpu(py: Python<'_>) -> Option<String> {
 }
 
 fn check_and_report() {
-    let error = Python::attach(error_of_gpu);
+    let error = Python::attach(|py| {
+        report_gpu_memory(py);
+        error_of_gpu(py)
+    });
     if let (Some(reason), Ok(control)) = (error, channel()) {
         control.send(&ControlResponse::Broken { reason });
     }

@@ -39,7 +39,7 @@ mod _native {
     #[pymodule_export]
     use crate::encode::{FileRef, use_runpod_numbers};
     #[pymodule_export]
-    use crate::gpu_check::set_gpu_check;
+    use crate::gpu_check::{report_gpu_memory, set_gpu_functions};
     #[pymodule_export]
     use crate::health::{finish_healthcheck, set_healthcheck};
     #[pymodule_export]

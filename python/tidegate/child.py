@@ -122,7 +122,7 @@ def _prepare(init: "InitMessage") -> None:
         on_cancel_signal=_native.on_cancel_signal,
         simplify=simplify,
     )
-    _native.set_gpu_check(gpu_context.is_used, gpu_context.check)
+    _native.set_gpu_functions(gpu_context.is_used, gpu_context.check, _gpu_memory)
     set_max_file_bytes(init.max_output_file)
     _replace_streams()
     _signal.signal(_signal.SIGURG, _native.on_cancel_signal)
@@ -136,6 +136,12 @@ def _prepare(init: "InitMessage") -> None:
     # Replaces the empty entry, which means the current directory.
     sys.path[: int(sys.path[:1] == [""])] = [init.model_dir]
     sys.argv = [init.predictor_ref.partition(":")[0]]
+
+
+def _gpu_memory() -> "tuple[int, int] | None":
+    from tidegate import gpu_memory  # only models that use a GPU need it
+
+    return gpu_memory.reserved()
 
 
 def _replace_streams() -> None:
@@ -268,6 +274,8 @@ def _serve(
         sdk=sdk.version(),
         batch=None if plans.batch is None else plans.batch.limits,
     )
+    if gpu_context.is_used():
+        _native.report_gpu_memory()
     if job_loop is not None:
         from tidegate import serve_async
 

@@ -48,14 +48,31 @@ def _devices() -> "Iterator[Callable[[], object]]":
 
     Other devices are not touched: that would create a context there, which occupies memory.
     """
-    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    torch, cupy, jax = map(sys.modules.get, ("torch", "cupy", "jax"))
     try:
+        # They share the context of a device, so one of them is enough.
         if torch is not None and torch.cuda.is_initialized():
             yield from _torch_devices(torch)
         elif cupy is not None and cupy.get_default_memory_pool().total_bytes() > 0:
             yield cupy.cuda.runtime.deviceSynchronize
+        elif jax is not None:
+            yield from _jax_devices(jax)
     except Exception:  # a partly imported library, or a module of the model with this name
         return
+
+
+def _jax_devices(jax: "Any") -> "Iterator[Callable[[], object]]":
+    # Asking JAX for its devices would initialise them. No public function says whether they are.
+    bridge = sys.modules["jax._src.xla_bridge"]
+    if not bridge.backends_are_initialized():
+        return
+    for device in jax.local_devices():
+        if device.platform == "gpu":
+            yield partial(_use_jax_device, jax, device)
+
+
+def _use_jax_device(jax: "Any", device: "Any") -> None:
+    jax.device_put(0, device).block_until_ready()
 
 
 def _torch_devices(torch: "Any") -> "Iterator[Callable[[], object]]":

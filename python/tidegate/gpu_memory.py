@@ -1,4 +1,4 @@
-"""Out of GPU memory: recognises it, frees what the failed job holds, and says how much was used.
+"""GPU memory of this process: how much is reserved, and what to do when there is none left.
 
 The classes are recognised by their names: a library that the model has not imported cannot have raised.
 """
@@ -43,10 +43,32 @@ def release(error: BaseException) -> None:
     try:
         if torch is not None and torch.cuda.is_initialized():
             torch.cuda.empty_cache()
+            # The failed job has taken all there was; that is not what the model needs.
+            for device in range(torch.cuda.device_count()):
+                torch.cuda.reset_peak_memory_stats(device)
         if cupy is not None:
             cupy.get_default_memory_pool().free_all_blocks()
     except Exception:  # the job has failed already, and the next one shows whether memory is back
         return
+
+
+def reserved() -> "tuple[int, int] | None":
+    """Return the bytes that the allocator has reserved now, and at most; of the GPU where that is the most.
+
+    `None` without a library that reports them, and before it has used a GPU.
+    """
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    try:
+        if torch is not None and torch.cuda.is_initialized():
+            cuda = torch.cuda
+            devices = range(cuda.device_count())
+            peak, now = max((cuda.max_memory_reserved(n), cuda.memory_reserved(n)) for n in devices)
+            return int(now), int(peak)
+        if cupy is not None and (now := cupy.get_default_memory_pool().total_bytes()) > 0:
+            return int(now), int(now)  # it keeps what it has reserved
+    except Exception:  # a partly imported library, or a module of the model with this name
+        return None
+    return None
 
 
 def usage() -> str:

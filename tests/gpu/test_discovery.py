@@ -123,7 +123,8 @@ def test_ps_shows_the_gpus_and_who_holds_their_memory(gpus, serve_gpus, tidegate
 
     # The page that `ps` reads is at most half a second old.
     wait_until(
-        lambda: ["0", "NVIDIA Fake 80GB", "6.00 GiB of 80.00 GiB", "35%", "61°C", "0", "-"] in rows(), "the card"
+        lambda: ["0", "NVIDIA Fake 80GB", "6.00 GiB of 80.00 GiB", "35%", "61°C", "0", "-"] in rows(),
+        "the card",
     )
     shown = rows()
     assert ["1", "NVIDIA Fake 80GB", "-", "-", "-", "0", "-"] in shown

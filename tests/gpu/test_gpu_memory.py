@@ -35,6 +35,40 @@ class Predictor(BasePredictor):
 """
 
 
+TORCH = """
+from types import SimpleNamespace
+
+GIB = 1 << 30
+held, peak = 9 * GIB, 9 * GIB
+
+def grow(most, now):
+    global held, peak
+    held, peak = now, max(peak, most)
+
+cuda = SimpleNamespace(
+    is_initialized=lambda: True,
+    device_count=lambda: 1,
+    current_device=lambda: 0,
+    synchronize=lambda device=0: None,
+    memory_reserved=lambda device=0: held,
+    max_memory_reserved=lambda device=0: peak,
+)
+"""
+PREDICT_WITH_TORCH = """
+import fake_cuda
+import torch
+from cog import BasePredictor
+
+class Predictor(BasePredictor):
+    def setup(self) -> None:
+        fake_cuda.hold(10 * torch.GIB)
+
+    def predict(self, most: int) -> int:
+        torch.grow(most * torch.GIB, 9 * torch.GIB)
+        return most
+"""
+
+
 def write_model(folder: Path, gib: int, note: str = "") -> Path:
     """A model whose setup holds this much memory."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,6 +115,24 @@ def test_models_that_do_not_fit_together_take_turns(gpus, serve_gpus, models):
     for model in ("big", "wide", "big", "wide"):
         assert output(server, model) == "0"
         assert loaded(server) == {model}
+
+
+def test_a_short_peak_of_the_allocator_counts(gpus, serve_gpus, tmp_path):
+    gpus.card(0)
+    data = tmp_path / "data"
+    model = write_model(tmp_path / "model", 0)
+    (model / "predict.py").write_text(PREDICT_WITH_TORCH)
+    (model / "torch.py").write_text(TORCH)
+    server = serve_gpus(model, env={"TIDEGATE_DATA_DIR": str(data)})
+    # 1 GiB beside the allocator.
+    wait_until(lambda: remembered(data) == {"model": 10 * GIB}, "the memory of the setup")
+    assert server.predict({"most": 40}).json["output"] == 40
+
+    def is_known() -> bool:
+        server.predict({"most": 1})  # the allocator is asked once a second, at the end of a job
+        return remembered(data) == {"model": 41 * GIB}
+
+    wait_until(is_known, "the peak")
 
 
 def test_models_that_fit_stay_loaded_together(gpus, serve_gpus, models):

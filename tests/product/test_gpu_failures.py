@@ -55,7 +55,9 @@ def test_out_of_memory_fails_one_job(gpu_model, calls):
     assert "Traceback" in failed["logs"]
     # The failed job's memory is free again, in the same process.
     assert server.predict().json["output"] == pid
-    assert f"{pid} empty_cache" in calls.read_text()
+    freed = calls.read_text().partition(f"{pid} empty_cache")[2]
+    # The memory that the model needs is not what the failed job took.
+    assert f"{pid} reset_peak_memory_stats" in freed
 
 
 def test_memory_is_freed_whatever_the_model_makes_of_the_error(gpu_model):
@@ -87,6 +89,57 @@ def test_a_swallowed_error_is_found(gpu_model):
     server.wait_health("READY")
     answer = server.predict().json
     assert answer["status"] == "succeeded" and answer["output"] != broken["output"]
+
+
+JAX = """
+import sys
+from types import ModuleType, SimpleNamespace
+
+class JaxRuntimeError(RuntimeError):
+    pass
+
+bridge = sys.modules["jax._src.xla_bridge"] = ModuleType("jax._src.xla_bridge")
+used = broken = False
+bridge.backends_are_initialized = lambda: used
+
+def local_devices():
+    assert used, "asking for the devices initialises them"
+    return [SimpleNamespace(platform="gpu")]
+
+def device_put(value, device):
+    def block_until_ready():
+        if broken:
+            raise JaxRuntimeError("INTERNAL: CUDA_ERROR_ILLEGAL_ADDRESS")
+    return SimpleNamespace(block_until_ready=block_until_ready)
+"""
+PREDICT_WITH_JAX = """
+import os
+import jax
+from cog import BasePredictor
+
+class Predictor(BasePredictor):
+    def predict(self, do: str = "") -> int:
+        jax.used = jax.used or do != ""
+        jax.broken = do == "break"
+        return os.getpid()
+"""
+
+
+def test_a_swallowed_error_of_jax_is_found(start_server, tmp_path):
+    (tmp_path / "jax.py").write_text(JAX)
+    (tmp_path / "predict.py").write_text(PREDICT_WITH_JAX)
+    (tmp_path / "cog.yaml").write_text("predict: predict.py:Predictor\n")
+    server = start_server(tmp_path)
+    # A model that has not used JAX stays so.
+    pid = server.predict({"do": ""}).json["output"]
+
+    def is_replaced():
+        # The GPU is looked at once a second, at the end of a prediction.
+        server.post("/predictions", {"input": {"do": "break"}})
+        return new_child(server, [pid])
+
+    wait_until(is_replaced, "a new process")
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in child(server)["last_end"]
 
 
 def test_a_swallowed_error_of_an_asynchronous_model_is_found(gpu_model, tmp_path):

@@ -224,6 +224,9 @@ pub trait GpuLease: fmt::Debug + Send + Sync {
     /// The child is set up.
     fn ready(&self);
 
+    /// What the allocator of the child's GPU library has reserved.
+    fn allocated(&self, memory: AllocatorMemory);
+
     /// The spare that has the lease is a child from now on.
     fn taken_by_child(&self);
 
@@ -233,6 +236,16 @@ pub trait GpuLease: fmt::Debug + Send + Sync {
 
     /// Whether one of the GPUs is cordoned: the next child needs another lease.
     fn is_cordoned(&self) -> bool;
+}
+
+/// What the allocator of a process's GPU library has reserved on the GPU where it has reserved the most, in
+/// bytes. The process holds more: its CUDA context, and what other libraries hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AllocatorMemory {
+    /// Now.
+    pub reserved: u64,
+    /// At most, without jobs that ran out of memory.
+    pub peak: u64,
 }
 
 /// Why a model gets no GPU.

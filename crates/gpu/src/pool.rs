@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tidegate_core::gpu::{
-    EvictionScope, Gpu, GpuAssigner, GpuEvictor, GpuId, GpuLease, GpuRefusal, GpuReport, GpuSource,
+    AllocatorMemory, EvictionScope, Gpu, GpuAssigner, GpuEvictor, GpuId, GpuLease, GpuRefusal, GpuReport, GpuSource,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -370,6 +370,10 @@ impl GpuLease for PoolLease {
 
     fn ready(&self) {
         self.inner.ledger.lock().ready(self.id);
+    }
+
+    fn allocated(&self, memory: AllocatorMemory) {
+        self.inner.ledger.lock().allocated(self.id, memory);
     }
 
     fn taken_by_child(&self) {

@@ -2,11 +2,14 @@
 //!
 //! Where the driver names processes, a child holds what it and its descendants hold. Where it does not, a
 //! child that was loaded alone holds what the use of its GPUs grew by. Otherwise it is unknown.
+//!
+//! What a child needs is the most that it has held. The driver is read once a second, and a job that runs out of
+//! memory holds all there is. So the allocator of the child's library decides where it reports its own peak.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use tidegate_core::gpu::{Gpu, GpuId, GpuReport};
+use tidegate_core::gpu::{AllocatorMemory, Gpu, GpuId, GpuReport};
 use tokio::time::Instant;
 
 use self::gpu_errors::ErrorHistory;
@@ -44,6 +47,24 @@ struct Track {
     ended_at: Option<Instant>,
     /// The critical error that keeps the process from using its GPUs.
     error: Option<String>,
+    /// What the allocator of the child's library has reserved, if it has reported that.
+    allocator: Option<AllocatorMemory>,
+    /// The least that the child has held beside its allocator.
+    beside_allocator: Option<u64>,
+}
+
+impl Track {
+    /// What the child needs on a GPU, when it holds `held` on the GPU where it holds the most.
+    fn need(&mut self, held: u64) -> u64 {
+        let Some(allocator) = self.allocator else {
+            return held;
+        };
+        // During a job the allocator may have reserved more than it has reported.
+        let beside = held.saturating_sub(allocator.reserved);
+        let beside = beside.min(self.beside_allocator.unwrap_or(u64::MAX));
+        self.beside_allocator = Some(beside);
+        beside.saturating_add(allocator.peak)
+    }
 }
 
 impl TrackedLedger {
@@ -64,6 +85,8 @@ impl TrackedLedger {
             used_at_end: BTreeMap::new(),
             ended_at: None,
             error: None,
+            allocator: None,
+            beside_allocator: None,
         };
         self.tracks.insert(id, track);
     }
@@ -85,6 +108,8 @@ impl TrackedLedger {
         track.pids = BTreeSet::from([pid]);
         track.ended_at = None;
         track.error = None;
+        track.allocator = None;
+        track.beside_allocator = None;
         track.used_before = if is_alone {
             used(report, &gpus)
         } else {
@@ -96,6 +121,13 @@ impl TrackedLedger {
     pub(crate) fn ready(&mut self, id: EntryId) {
         if let Some(entry) = self.ledger.get_mut(id) {
             entry.state = EntryState::Ready;
+        }
+    }
+
+    /// The allocator of a child's library has reported what it has reserved.
+    pub(crate) fn allocated(&mut self, id: EntryId, memory: AllocatorMemory) {
+        if let Some(track) = self.tracks.get_mut(&id) {
+            track.allocator = Some(memory);
         }
     }
 
@@ -203,6 +235,7 @@ impl TrackedLedger {
         if track.pid.is_none() || track.ended_at.is_some() {
             return;
         }
+        let mut most = 0;
         for gpu_id in entry.gpus.clone() {
             let Some(gpu) = report.find(&gpu_id) else {
                 continue;
@@ -222,11 +255,12 @@ impl TrackedLedger {
             };
             if let Some(held) = held.or_else(|| growth(gpu, &track.used_before)) {
                 entry.held.insert(gpu_id, held);
+                most = most.max(held);
             }
         }
-        let most = entry.held.values().copied().max().unwrap_or_default();
         if entry.state == EntryState::Ready && most > 0 {
-            entry.promised = entry.promised.max(Some(most));
+            let need = track.need(most);
+            entry.promised = entry.promised.max(Some(need));
             let kind = entry
                 .gpus
                 .first()
@@ -235,7 +269,7 @@ impl TrackedLedger {
             let model = entry.model.clone();
             let version = track.version.clone();
             self.requirements
-                .record(&model, &version, &kind.unwrap_or_default(), most);
+                .record(&model, &version, &kind.unwrap_or_default(), need);
         }
     }
 

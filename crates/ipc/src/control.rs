@@ -173,6 +173,14 @@ pub enum ControlResponse {
         /// The error of the GPU.
         reason: String,
     },
+    /// What the allocator of the child's GPU library has reserved on the GPU where it has reserved the
+    /// most. Sent after `Ready`, and after jobs if it has changed, at most once a second.
+    GpuMemory {
+        /// Now, in bytes.
+        reserved: u64,
+        /// At most, since the start or since the last job that ran out of memory, in bytes.
+        peak: u64,
+    },
     /// The child cannot continue and is about to exit.
     Fatal(Fatal),
     /// The child dropped lines because they were printed faster than the server read them.

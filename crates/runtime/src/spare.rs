@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::chain;
+use tidegate_core::gpu::AllocatorMemory;
 use tidegate_core::pool_status::SpareKind;
 use tidegate_ipc::control::ControlResponse;
 use tokio::sync::{mpsc, oneshot};
@@ -296,6 +297,14 @@ impl SpareChild {
         match (self, message) {
             (Self::Loaded(child), ControlResponse::DesiredConcurrency { slots }) => {
                 child.child.set_desired_concurrency(*slots);
+            }
+            (Self::Loaded(child), ControlResponse::GpuMemory { reserved, peak }) => {
+                if let Some(gpus) = &child.gpus {
+                    gpus.allocated(AllocatorMemory {
+                        reserved: *reserved,
+                        peak: *peak,
+                    });
+                }
             }
             (_, message) => log_message(message),
         }

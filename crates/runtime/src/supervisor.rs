@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tidegate_core::chain;
-use tidegate_core::gpu::GpuLease;
+use tidegate_core::gpu::{AllocatorMemory, GpuLease};
 use tidegate_core::planted;
 use tidegate_core::pool_status::DeathCause;
 use tidegate_ipc::control::{ControlResponse, HealthcheckStatus};
@@ -530,6 +530,11 @@ async fn watch(
                 child.healthcheck_replied(id, health_error);
             }
             Ok(ControlResponse::Broken { reason }) => child.retire(Retirement::GpuError(reason)),
+            Ok(ControlResponse::GpuMemory { reserved, peak }) => {
+                if let Some(gpus) = &gpus {
+                    gpus.allocated(AllocatorMemory { reserved, peak });
+                }
+            }
             Ok(ControlResponse::Fatal(fatal)) => reason = Some(fatal.reason),
             Ok(ControlResponse::DesiredConcurrency { slots }) => {
                 child.set_desired_concurrency(slots);

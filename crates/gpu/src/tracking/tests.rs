@@ -73,6 +73,32 @@ fn the_driver_says_what_a_process_holds() {
 }
 
 #[test]
+fn the_allocator_of_a_child_says_what_it_needs() {
+    let allocator = |reserved, peak| AllocatorMemory {
+        reserved: reserved * GIB,
+        peak: peak * GIB,
+    };
+    let own = std::process::id();
+    let holds = |gib| report(20, Some(&[(own, gib)]));
+    let mut ledger = TrackedLedger::default();
+    let id = started(&mut ledger, "a", own, &report(5, Some(&[])));
+    ledger.ready(id);
+    ledger.allocated(id, allocator(10, 10));
+    ledger.observe(&holds(11));
+    assert_eq!(known(&ledger, "a"), Some(11), "1 GiB beside the allocator");
+    // A job takes all there is, fails, and frees it; its peak does not count.
+    ledger.observe(&holds(79));
+    ledger.allocated(id, allocator(10, 10));
+    ledger.observe(&holds(11));
+    assert_eq!(known(&ledger, "a"), Some(11));
+    // A peak between two reports of the driver counts.
+    ledger.allocated(id, allocator(12, 30));
+    ledger.observe(&holds(13));
+    assert_eq!(known(&ledger, "a"), Some(31));
+    assert_eq!(held(&ledger, id), Some(13));
+}
+
+#[test]
 fn a_child_that_is_alone_holds_the_growth_of_its_gpu() {
     let mut ledger = TrackedLedger::default();
     let first = started(&mut ledger, "a", 11, &report(5, None));

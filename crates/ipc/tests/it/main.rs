@@ -125,6 +125,10 @@ fn control_responses() {
         R::Broken {
             reason: "CUDA error: device-side assert triggered".into(),
         },
+        R::GpuMemory {
+            reserved: 1 << 30,
+            peak: 3 << 30,
+        },
         R::Fatal(fatal),
         R::DroppedLogs {
             count: 12,

@@ -486,6 +486,7 @@ pub(crate) fn log_message(message: &ControlResponse) {
         | ControlResponse::DesiredConcurrency { .. }
         | ControlResponse::Imported { .. }
         | ControlResponse::Broken { .. }
+        | ControlResponse::GpuMemory { .. }
         | ControlResponse::Ready(_)
         | ControlResponse::Fatal(_)
         | ControlResponse::HealthcheckResult { .. } => {

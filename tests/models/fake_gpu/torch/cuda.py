@@ -47,6 +47,12 @@ def max_memory_reserved(device: int = 0) -> int:
     return _most_reserved
 
 
+def reset_peak_memory_stats(device: int = 0) -> None:
+    global _most_reserved
+    _record("reset_peak_memory_stats")
+    _most_reserved = _reserved
+
+
 def synchronize(device: int = 0) -> None:
     global _one_time_error
     _record("synchronize")
