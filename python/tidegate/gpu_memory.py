@@ -73,14 +73,22 @@ def reserved() -> "tuple[int, int] | None":
 
 def usage() -> str:
     """Return how much GPU memory this process has reserved, as a part of a sentence; empty if unknown."""
-    torch = sys.modules.get("torch")
-    try:
-        if torch is None or not torch.cuda.is_initialized():
-            return ""
-        now, most = torch.cuda.memory_reserved(), torch.cuda.max_memory_reserved()
-    except Exception:
+    found = reserved() or _jax_memory()
+    if found is None:
         return ""
-    return f"the process of the model had reserved {_gib(now)} of GPU memory, at most {_gib(most)}"
+    now, most = map(_gib, found)
+    return f"the process of the model had reserved {now} of GPU memory, at most {most}"
+
+
+def _jax_memory() -> "tuple[int, int] | None":
+    # Called after an error of JAX only, so its devices are initialised.
+    jax = sys.modules.get("jax")
+    try:
+        stats = [] if jax is None else [device.memory_stats() for device in jax.local_devices()]
+        most, now = max((each["peak_bytes_in_use"], each["bytes_in_use"]) for each in stats if each)
+        return int(now), int(most)
+    except Exception:  # a device without statistics
+        return None
 
 
 def without_other_processes(text: str) -> str:

@@ -104,7 +104,8 @@ bridge.backends_are_initialized = lambda: used
 
 def local_devices():
     assert used, "asking for the devices initialises them"
-    return [SimpleNamespace(platform="gpu")]
+    stats = {"bytes_in_use": 3 << 30, "peak_bytes_in_use": 5 << 30}
+    return [SimpleNamespace(platform="gpu", memory_stats=lambda: stats)]
 
 def device_put(value, device):
     def block_until_ready():
@@ -121,15 +122,28 @@ class Predictor(BasePredictor):
     def predict(self, do: str = "") -> int:
         jax.used = jax.used or do != ""
         jax.broken = do == "break"
+        if do == "exhaust":
+            raise jax.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8.00GiB")
         return os.getpid()
 """
 
 
-def test_a_swallowed_error_of_jax_is_found(start_server, tmp_path):
+@pytest.fixture
+def jax_model(tmp_path):
     (tmp_path / "jax.py").write_text(JAX)
     (tmp_path / "predict.py").write_text(PREDICT_WITH_JAX)
     (tmp_path / "cog.yaml").write_text("predict: predict.py:Predictor\n")
-    server = start_server(tmp_path)
+    return tmp_path
+
+
+def test_out_of_memory_of_jax_says_how_much_was_used(start_server, jax_model):
+    failed = start_server(jax_model).predict({"do": "exhaust"}).json
+    assert "RESOURCE_EXHAUSTED" in failed["error"]
+    assert "reserved 3.00 GiB of GPU memory, at most 5.00 GiB" in failed["error"]
+
+
+def test_a_swallowed_error_of_jax_is_found(start_server, jax_model):
+    server = start_server(jax_model)
     # A model that has not used JAX stays so.
     pid = server.predict({"do": ""}).json["output"]
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tidegate_core::gpu::{
-    AllocatorMemory, EvictionScope, Gpu, GpuAssigner, GpuEvictor, GpuId, GpuLease, GpuRefusal, GpuReport, GpuSource,
+    AllocatorMemory, EvictionScope, Gpu, GpuAssigner, GpuEvictor, GpuId, GpuLease, GpuRefusal,
+    GpuReport, GpuSource,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;

@@ -121,6 +121,11 @@ impl Batcher {
         self.reject_items();
     }
 
+    /// A child has sorted a message with `items` items into calls, the first with `call` of them.
+    pub(crate) fn sorted(&self, call: usize, items: usize) {
+        self.state().former.sorted(call, items);
+    }
+
     /// Counts a call of the model with `size` items.
     pub(crate) fn record_call(&self, size: usize) {
         self.sizes.observe(size as f64);

@@ -175,6 +175,9 @@ impl<'a> RunningBatch<'a> {
         if call.iter().any(|n| *n >= self.items.len()) {
             return Err(BatchError::Malformed);
         }
+        if self.call.is_empty() {
+            shared.batcher.sorted(call.len(), self.items.len());
+        }
         shared.batcher.record_call(call.len());
         self.call = call;
         self.kill_at = None;

@@ -51,6 +51,8 @@ pub(crate) struct BatchFormer<T> {
     ceiling: Option<u32>,
     /// The number of batches since then that reached the ceiling.
     at_ceiling: u32,
+    /// Whether the child has sorted the items of the last message into calls that were not full.
+    is_mixed: bool,
 }
 
 /// What a free child does now.
@@ -81,6 +83,7 @@ impl<T: Waiting> BatchFormer<T> {
             free_since: None,
             ceiling: None,
             at_ceiling: 0,
+            is_mixed: true,
         }
     }
 
@@ -146,6 +149,14 @@ impl<T: Waiting> BatchFormer<T> {
         self.at_ceiling = 0;
     }
 
+    /// A child has sorted a message with `items` items into calls, the first with `call` of them.
+    ///
+    /// A message has more items than a call, so that those of a group find each other. If all are of one
+    /// group, it would be a full call and one with the rest, which could have waited for others.
+    pub(crate) fn sorted(&mut self, call: usize, items: usize) {
+        self.is_mixed = call < items.min(self.max_size_now(self.limits.max_size));
+    }
+
     /// Removes all waiting items.
     pub(crate) fn take_all(&mut self) -> Vec<T> {
         self.waiting.drain(..).map(|(_, item)| item).collect()
@@ -196,7 +207,11 @@ impl<T: Waiting> BatchFormer<T> {
         let free = self.children.saturating_sub(self.busy).max(1);
         let share = self.waiting.len().div_ceil(free);
         let wanted = share.max(self.target()).max(1);
-        let most = self.max_size_now(self.limits.max_message);
+        let most = self.max_size_now(if self.is_mixed {
+            self.limits.max_message
+        } else {
+            self.limits.max_size
+        });
         if free > 1 { wanted.min(most) } else { most }
     }
 

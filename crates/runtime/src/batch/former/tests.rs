@@ -211,6 +211,25 @@ fn items_that_are_gone_free_their_memory_at_once() {
 }
 
 #[test]
+fn a_message_has_more_items_than_a_call_only_while_their_groups_differ() {
+    let now = Instant::now();
+    let mut former = former(4, 1);
+    former.limits.max_message = 8;
+    let mut message = |call: Option<usize>| {
+        (0..12).for_each(|n| former.push(item(n), now));
+        let size = run(&mut former, now);
+        former.sorted(call.unwrap_or(size), size);
+        former.ended(size, now);
+        former.take_all();
+        size
+    };
+    assert_eq!(message(Some(4)), 8, "the groups are not known yet");
+    assert_eq!(message(Some(4)), 4, "all were of one group");
+    assert_eq!(message(Some(3)), 4);
+    assert_eq!(message(None), 8, "the last ones were not");
+}
+
+#[test]
 fn a_large_item_gets_a_message_of_its_own() {
     let (mut former, now) = (former(16, 1), Instant::now());
     let large = |n| Item {
