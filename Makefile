@@ -18,6 +18,7 @@ APIS ?= 2
 DIRECTORS ?= 4
 JOBS ?= 10000
 PORT ?= 5000
+GPU_PYTHON ?= python3
 TARGET ?=
 # One selection of packages and targets for every build of the tests. Cargo resolves features for the
 # selection, so `-p tidegate` would compile tokio and every crate that uses it a second time.
@@ -29,7 +30,7 @@ CLUSTER_SEEDS := $(if $(filter command line environment,$(origin SEEDS)),$(SEEDS
 CLUSTER_SECONDS := $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),120)
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test test-rust test-python test-product check check-ui screenshots fmt fuzz torture torture-cluster simulate bench bench-batching bench-queue bench-cluster bench-scaling bench-runpod bench-router bench-ui wheel snap clean
+.PHONY: help run cluster test test-rust test-python test-product check check-ui screenshots fmt fuzz torture torture-cluster simulate bench bench-batching bench-queue bench-cluster bench-scaling bench-runpod bench-router bench-ui bench-gpu wheel snap clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -156,6 +157,9 @@ bench-router: $(VENV)/installed ## Compare the router with nginx, HAProxy, Envoy
 bench-ui: $(VENV)/installed $(NODE_UI)/installed ## Measure what an open dashboard costs the server
 	scripts/apt.sh wrk chromium
 	$(VENV)/bin/python bench/ui/run.py --tidegate-bin $(VENV)/bin/tidegate
+
+bench-gpu: $(VENV)/installed ## On a machine with an NVIDIA GPU: verify and measure (GPU_PYTHON=… one with torch, transformers, CuPy, JAX)
+	$(VENV)/bin/python bench/gpu/run.py --tidegate-bin $(VENV)/bin/tidegate --python $(GPU_PYTHON)
 
 wheel: $(VENV)/tools ## The wheel, in dist/
 	$(VENV)/bin/pip wheel --no-deps -w dist .

@@ -3,11 +3,11 @@
 import json
 import shutil
 import subprocess
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidebench import socket_load
 from tidebench.server import Server
 
 SCRIPT = Path(__file__).parent.parent / "wrk" / "post.lua"
@@ -65,27 +65,11 @@ def post(wrk: str, port: int, path: str, body: str, connections: int, seconds: f
 
 
 def _python(server: Server, connections: int, seconds: float, body: Path | None) -> Load:
-    """Slower than the servers it measures at many connections: a lower bound."""
+    """Slower than wrk: with many connections and few cores a lower bound."""
     wire = server.wire(body.read_bytes() if body else None)
-    times: list[float] = []
-    refused = [0]
-    until = time.perf_counter() + seconds
-
-    def work() -> None:
-        with server.connect() as connection:
-            while (began := time.perf_counter()) < until:
-                if connection.post(wire).status == 200:
-                    times.append(time.perf_counter() - began)
-                else:
-                    refused[0] += 1
-
     began = time.perf_counter()
-    threads = [threading.Thread(target=work) for _ in range(connections)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    counts = socket_load.post(server.port, wire, connections, seconds, b"")
     seconds = time.perf_counter() - began
-    times.sort()
+    times = counts.times_s
     p50, p99 = (times[len(times) * part // 100] * 1e6 if times else 0.0 for part in (50, 99))
-    return Load(len(times), refused[0], seconds, p50, p99)
+    return Load(counts.answered, counts.refused, seconds, p50, p99)

@@ -50,6 +50,10 @@ class Tree:
         """User and system time so far."""
         return sum(_cpu_ticks(pid) for pid in self.pids()) * MICROSECONDS_PER_TICK
 
+    def own_cpu_us(self) -> int:
+        """That of the first process, without its descendants."""
+        return _cpu_ticks(self._root.pid) * MICROSECONDS_PER_TICK
+
     def pss_kib(self) -> int:
         """Memory; a page shared with others counts in part, also when those are not ours."""
         return sum(_memory_kib(pid, ("Pss:",)) for pid in self.pids())

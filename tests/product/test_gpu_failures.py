@@ -148,7 +148,7 @@ def test_a_swallowed_error_of_jax_is_found(start_server, jax_model):
     pid = server.predict({"do": ""}).json["output"]
 
     def is_replaced():
-        # The GPU is looked at once a second, at the end of a prediction.
+        # The process checks its GPU once a second, at the end of a prediction.
         server.post("/predictions", {"input": {"do": "break"}})
         return new_child(server, [pid])
 
