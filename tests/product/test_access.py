@@ -49,6 +49,7 @@ ROUTES = [
     ("GET", "/admin/jobs"),
     ("GET", "/admin/jobs/alice/x"),
     ("GET", "/admin/jobs/alice/x/logs"),
+    ("GET", "/admin/jobs/alice/x/attempts"),
     ("POST", "/admin/jobs/alice/x/cancel"),
     ("GET", "/admin/nothing"),
     ("GET", "/metrics"),

@@ -5,6 +5,7 @@
 //! the [`Job`]; callers, streams and webhooks read it. This crate knows neither HTTP status codes
 //! nor the formats of the APIs.
 
+mod attempts;
 mod audit;
 mod cluster;
 mod config;

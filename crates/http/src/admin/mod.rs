@@ -55,6 +55,7 @@ pub fn routes(job_services: JobServices, gpus: Arc<dyn GpuSource>) -> Router {
         .route("/admin/jobs/{account}/{id}/logs", get(jobs::logs))
         .route("/admin/jobs/{account}/{id}/cancel", post(jobs::cancel))
         .route("/admin/deliveries", get(deliveries::list))
+        .route("/admin/jobs/{account}/{id}/attempts", get(jobs::attempts))
         .route("/admin/deliveries/{id}/replay", post(deliveries::replay))
         .route("/admin/{*rest}", any(reply::no_such_path))
         .merge(server)

@@ -27,6 +27,8 @@ const TONES = {
   pending: 'busy',
   retrying: 'warn',
 };
+  lost: 'warn',
+  released: 'idle',
 
 /**
  * The tone of a state's name: `good`, `busy`, `warn`, `bad` or `idle`.

@@ -53,6 +53,12 @@ pub(in crate::ui::api_docs) static ADMIN: RouteTable = RouteTable {
             &[],
         ),
         route(
+            "GET",
+            "/admin/jobs/{account}/{id}/attempts",
+            "List the attempts to run a job",
+            &[],
+        ),
+        route(
             "POST",
             "/admin/jobs/{account}/{id}/cancel",
             "Cancel a job",
