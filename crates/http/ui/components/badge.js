@@ -13,6 +13,7 @@ const TONES = {
   canceled: 'idle',
   ready: 'good',
   idle: 'good',
+  standby: 'good',
   healthy: 'good',
   busy: 'busy',
   running: 'busy',
