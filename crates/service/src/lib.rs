@@ -7,6 +7,7 @@
 
 mod attempts;
 mod audit;
+mod begun_jobs;
 mod cluster;
 mod config;
 mod files;
@@ -32,6 +33,7 @@ mod webhook;
 
 use tidegate_core::random;
 
+pub use begun_jobs::{BegunJob, BegunJobsFollower};
 pub use cluster::{
     ApiReplicas, CallError, Cluster, ClusterMetrics, ClusterMonitor, ClusterSettings, ClusterState,
     ClusterUpkeep, DirectorCalls, DirectorSightings, LeaseRequestResult, LeaseTokens,

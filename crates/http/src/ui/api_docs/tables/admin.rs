@@ -39,6 +39,12 @@ pub(in crate::ui::api_docs) static ADMIN: RouteTable = RouteTable {
             "List GPUs and the processes that use them",
             &[],
         ),
+        route(
+            "GET",
+            "/admin/logs",
+            "Follow the logs of the jobs of a model as events",
+            &[],
+        ),
         route("GET", "/admin/jobs", "List jobs, open ones first", &[]),
         route(
             "GET",
@@ -48,14 +54,14 @@ pub(in crate::ui::api_docs) static ADMIN: RouteTable = RouteTable {
         ),
         route(
             "GET",
-            "/admin/jobs/{account}/{id}/logs",
-            "Follow the logs of a job",
+            "/admin/jobs/{account}/{id}/attempts",
+            "List the attempts to run a job",
             &[],
         ),
         route(
             "GET",
-            "/admin/jobs/{account}/{id}/attempts",
-            "List the attempts to run a job",
+            "/admin/jobs/{account}/{id}/logs",
+            "Follow the logs of a job",
             &[],
         ),
         route(
