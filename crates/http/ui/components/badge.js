@@ -27,9 +27,9 @@ const TONES = {
   delivered: 'good',
   pending: 'busy',
   retrying: 'warn',
-};
   lost: 'warn',
   released: 'idle',
+};
 
 /**
  * The tone of a state's name: `good`, `busy`, `warn`, `bad` or `idle`.

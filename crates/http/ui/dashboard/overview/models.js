@@ -102,7 +102,7 @@ function Processes({ model, processes }) {
     { id: 'memory', label: 'Memory', number: true, cell: (/** @type {Child} */ child) => bytes(child.memory_bytes) },
     ...(processes.some((child) => child.gpu) ? [{ id: 'gpu', label: 'GPU', cell: (/** @type {Child} */ child) => child.gpu ?? '–' }] : []),
     { id: 'restarts', label: 'Restarts', number: true, cell: (/** @type {Child} */ child) => number(child.restarts) },
-    { id: 'end', label: 'Last end', class: 'cell-wide', cell: (/** @type {Child} */ child) => html`<span class="break">${child.last_end ?? '–'}</span>` },
+    { id: 'end', label: 'Last end', class: 'cell-wide', cell: (/** @type {Child} */ child) => html`<span class="break lines">${child.last_end ?? '–'}</span>` },
   ];
   return html`<div><h3>Processes</h3><${DataTable} label="Processes of ${model}" columns=${columns} rows=${processes} keyOf=${processName} /></div>`;
 }

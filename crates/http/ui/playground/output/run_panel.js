@@ -6,8 +6,10 @@ import { Link, pageUrl } from '../../lib/router.js';
 import { Badge } from '../../components/badge.js';
 import { Empty, ErrorNote } from '../../components/notes.js';
 import { Icon } from '../../components/icon.js';
+import { StreamText } from '../../components/stream_text.js';
 import { Tabs } from '../../components/tabs.js';
 import { useRun } from '../run_view.js';
+import { stateLine } from '../state_line.js';
 import { TrainedVersion } from '../training.js';
 import { describeOutput } from './describe.js';
 import { Logs, Metrics, Raw } from './details.js';
@@ -39,7 +41,7 @@ export function RunPanel({ run, detail, onCancel, extraTabs = [], linked = true 
   return html`<section class="card run-panel" aria-label="Output">
     ${run === null ? null : html`<${RunHead} run=${run} onCancel=${onCancel} linked=${linked} />`}
     <${Tabs} id="run" label="Run" tabs=${tabs} current=${tab} onChange=${setTab}>
-      ${tab === 'output' ? html`<${OutputTab} run=${run} schema=${schema} />` : null}
+      ${tab === 'output' ? html`<${OutputTab} run=${run} schema=${schema} detail=${detail} />` : null}
       ${tab === 'logs' ? html`<${Logs} run=${run} setup=${detail?.setup ?? null} />` : null}
       ${tab === 'metrics' ? html`<${Metrics} metrics=${run?.job.metrics} />` : null}
       ${tab === 'raw' ? html`<${Raw} run=${run} path=${detail?.run.path ?? null} />` : null}
@@ -78,9 +80,10 @@ function RunHead({ run, onCancel, linked }) {
 }
 
 /**
- * @param {{run: RunView | null, schema: any}} props
+ * @param {{run: RunView | null, schema: any, detail: ModelDetail | null}} props
  */
-function OutputTab({ run, schema }) {
+function OutputTab({ run, schema, detail }) {
+  if (run === null && detail?.state.health.toUpperCase() === 'SETUP_FAILED') return html`<${FailedSetup} detail=${detail} />`;
   if (run === null) return html`<${Empty} icon="play" title="The output appears here">${describeOutput(schema)}</${Empty}>`;
   const { job, error } = run;
   const empty = run.parts.length === 0;
@@ -92,6 +95,17 @@ function OutputTab({ run, schema }) {
     ${job.data_removed ? html`<${Empty} icon="info" title="The data of this job has been removed" />` : null}
     ${job.kind === 'training' && job.status === 'succeeded' ? html`<${TrainedVersion} output=${run.output} />` : null}
     ${empty ? html`<${NoOutput} run=${run} />` : html`<${OutputView} run=${run} schema=${schema} />`}
+  </div>`;
+}
+
+/**
+ * Why the model cannot run.
+ * @param {{detail: ModelDetail}} props
+ */
+function FailedSetup({ detail: { state, setup } }) {
+  return html`<div class="stack">
+    <${ErrorNote} title="The model could not be loaded" error=${stateLine(state, 0).text} />
+    ${setup?.logs ? html`<${StreamText} text=${setup.logs} label="Setup logs" class="log" />` : null}
   </div>`;
 }
 
