@@ -114,15 +114,15 @@ function FailedSetup({ detail: { state, setup } }) {
  */
 function NoOutput({ run: { job, ended } }) {
   if (job.private || job.data_removed) return null;
-  if (!ended) return html`<div class="waiting"><span class="spinner" aria-hidden="true"></span>${waitingWords(job.status)}</div>`;
+  if (!ended) return html`<div class="waiting"><span class="spinner" aria-hidden="true"></span>${waitingWords(job)}</div>`;
   if (job.status === 'succeeded') return html`<${Empty} title="The model returned no output" />`;
   if (job.status === 'canceled') return html`<${Empty} icon="stop" title="The run was canceled before it had output" />`;
   return null;
 }
 
-/** @param {string | undefined} status */
-function waitingWords(status) {
-  if (status === 'queued') return 'Waiting for a free slot';
+/** @param {Partial<import('../../lib/types.d.ts').Job>} job */
+function waitingWords({ status, endpoint }) {
+  if (status === 'queued') return endpoint === undefined ? 'Waiting for a free slot' : 'Waiting for a worker';
   if (status === 'starting') return 'Starting';
   return status === 'processing' ? 'Running; no output yet' : 'Loading';
 }
