@@ -1,7 +1,7 @@
 // The page of one job: a reload attaches to it again.
 
 import { html, useEffect, useMemo, useState } from '../lib/html.js';
-import { ago, time } from '../lib/format.js';
+import { ago, count, time } from '../lib/format.js';
 import { keepRun } from '../lib/own_runs.js';
 import { Link, navigate, pageUrl } from '../lib/router.js';
 import { useSession } from '../lib/session.js';
@@ -138,6 +138,9 @@ function InputOfJob({ job, detail }) {
   return html`<${CodeBlock} label="input" text=${shorten(shown)} />`;
 }
 
+/** How many of the last attempts to send a webhook are shown; a receiver may be gone for a day. */
+const SHOWN_ATTEMPTS = 3;
+
 /**
  * @param {{id: string, status: string}} props
  */
@@ -151,6 +154,18 @@ function Webhooks({ id, status }) {
   return html`<section class="card"><div class="card-head"><h2>Webhooks</h2></div>
     <ul class="deliveries">${deliveries.map((delivery) => html`<li key=${delivery.id}>
       <div class="row"><${Badge} state=${delivery.state} /><span>${delivery.event}</span><span class="muted">${delivery.host}</span></div>
-      <ol class="attempts">${delivery.attempts.map((/** @type {any} */ attempt) => html`<li class="muted number">${time(attempt.at)} · ${attempt.status ?? attempt.error}</li>`)}</ol>
+      <${WebhookAttempts} delivery=${delivery} />
     </li>`)}</ul></section>`;
+}
+
+/**
+ * The last attempts to send a message.
+ * @param {{delivery: any}} props
+ */
+function WebhookAttempts({ delivery }) {
+  const earlier = Math.max(0, delivery.attempts.length - SHOWN_ATTEMPTS) + (delivery.earlier_attempts ?? 0);
+  const shown = delivery.attempts.slice(-SHOWN_ATTEMPTS);
+  return html`${earlier === 0 ? null : html`<p class="attempts muted"><${Link} to=${pageUrl('deliveries')}>${count(earlier, 'earlier attempt')}</${Link}></p>`}
+    <ol class="attempts">${shown.map((/** @type {any} */ attempt) => html`<li class="muted number">${time(attempt.at)} · ${attempt.status ?? attempt.error}</li>`)}</ol>
+    ${delivery.given_up === undefined ? null : html`<p class="attempts muted">${delivery.given_up}</p>`}`;
 }
