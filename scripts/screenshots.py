@@ -18,6 +18,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,7 +50,9 @@ def main() -> int:
             job = predict(url, "streaming", {"prompt": "The tide", "words": 40, "delay": 0.02})["id"]
             failed = take(url, job, "playground", "job")
             send_slow_jobs(url)
-            return take(url, job, "overview", "jobs") or failed or shrink()
+            with small_load(url):
+                failed = take(url, job, "overview") or failed
+            return take(url, job, "jobs") or failed or shrink()
         finally:
             server.terminate()
             server.wait(TIMEOUT)
@@ -98,6 +102,24 @@ def send_load(url: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+@contextmanager
+def small_load(url: str) -> Iterator[None]:
+    """Send requests while the overview is shown, to a model whose slots are free."""
+    stopped = threading.Event()
+
+    def send() -> None:
+        while not stopped.wait(0.1):
+            predict(url, "hello", {"name": "Ada"})
+
+    client = threading.Thread(target=send)
+    client.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        client.join()
 
 
 def send_slow_jobs(url: str) -> None:
