@@ -99,7 +99,10 @@ def test_a_spare_on_a_card_that_fails_is_ended(gpus, serve_gpus):
         "a spare",
     )
     # A card has room for one of them.
-    assert child["gpu"] == "0"
+    assert (child["gpu"], spare["gpu"]) == ("0", "1")
+    on_gpus = {gpu["id"]: gpu["children"] for gpu in server.get("/admin/gpus").json["gpus"]}
+    assert [process.get("spare") for process in on_gpus["1"]] == ["loaded"]
+    assert ["spare" in process for process in on_gpus["0"]] == [False]
     gpus.xid(1, 79)
     wait_until(
         lambda: any(c.get("spare") and c["state"] == "setup_failed" for c in children(server)),

@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import sys
 
 import pytest
 from environment import tidegate_bin, tidegate_env
@@ -210,6 +211,36 @@ class TestModelLogs:
         ended = finished(process)
         assert (ended.returncode, ended.stdout) == (1, "")
         assert "no server responds" in ended.stderr
+
+    def test_following_a_model_loses_no_line_of_many_short_jobs(self, start_server):
+        # More jobs between two lists of the newest ones than a list has.
+        server = start_server("echo", "--workers", "2", "--queue", "4000")
+        server.predict({"log": "first"}, id="first")
+        process = start(server, "logs", "-f", "echo")
+        assert process.stdout.readline() == "first | first\n"
+        count = 2000
+        script = (
+            "import http.client, json, sys\n"
+            "port, start, stop = map(int, sys.argv[1:])\n"
+            "client = http.client.HTTPConnection('127.0.0.1', port)\n"
+            "for n in range(start, stop):\n"
+            "    body = json.dumps({'id': f'job-{n}', 'input': {'log': f'line {n}'}})\n"
+            "    headers = {'Content-Type': 'application/json', 'Prefer': 'respond-async'}\n"
+            "    client.request('POST', '/predictions', body, headers)\n"
+            "    reply = client.getresponse()\n"
+            "    assert reply.status == 202, reply.read()\n"
+            "    reply.read()\n"
+        )
+        bounds = [(part * count // 4, (part + 1) * count // 4) for part in range(4)]
+        clients = [
+            subprocess.Popen([sys.executable, "-c", script, *map(str, (server.port, *part))])
+            for part in bounds
+        ]
+        lines = [process.stdout.readline() for _ in range(count)]
+        assert [client.wait(30) for client in clients] == [0] * len(clients)
+        assert sorted(lines) == sorted(f"job-{n} | line {n}\n" for n in range(count))
+        process.kill()
+        assert finished(process).stderr == ""
 
     def test_following_a_model_that_loads_prints_its_setup(self, start_server, tmp_path):
         model, gate = tmp_path / "model", tmp_path / "gate"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from environment import copy_model
+from environment import copy_model, free_port
 from fleet_file import endpoint, model
 
 pytestmark = pytest.mark.timeout(120)
@@ -39,7 +39,9 @@ def test_pages(file, start_server, run_browser_tests, gate, models, variables):
 
 def test_webhooks_are_replayed(start_server, run_browser_tests, receiver, variables):
     server, hook = start_server("echo", env=variables), receiver.path()
-    run_browser_tests("deliveries.test.mjs", url=server.url, admin=ROOT, hook=receiver.url + hook)
+    # A port that nothing listens on.
+    gone = f"http://127.0.0.1:{free_port()}/"
+    run_browser_tests("deliveries.test.mjs", url=server.url, admin=ROOT, hook=receiver.url + hook, gone=gone)
     first, second = receiver.wait(hook, 2)
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
 

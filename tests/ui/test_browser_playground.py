@@ -58,6 +58,12 @@ def test_attacks(start_server, run_browser_tests, tmp_path):
     run_browser_tests("attacks.test.mjs", url=server.url)
 
 
+def test_failed_setup(start_server, run_browser_tests):
+    server = start_server("setup_fails", until=("SETUP_FAILED",))
+    reason = server.health()["setup"]["logs"].strip().splitlines()[-1].removeprefix("setup failed: ")
+    run_browser_tests("failed_setup.test.mjs", url=server.url, reason=reason)
+
+
 def test_sign_in(start_server, run_browser_tests):
     server = start_server("echo", env={"TIDEGATE_API_TOKENS": f"{ALICE}:alice"})
     run_browser_tests("sign_in.test.mjs", url=server.url, user=ALICE)

@@ -82,6 +82,36 @@ def test_the_dashboard_shows_the_whole_cluster(cluster, tmp_path):
     assert {f"{job} | step 0" for job in jobs} <= set(printed)
 
 
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """An API process, and directors that the test starts and kills."""
+    with Postgres() as postgres, new_cluster_with(postgres, tmp_path / "cluster") as cluster:
+        cluster.start_api()
+        yield cluster
+
+
+@pytest.mark.timeout(150)
+def test_the_page_of_a_job_whose_director_is_lost(own_cluster, tmp_path, run_browser_tests):
+    url = own_cluster.apis[0].url
+    first = own_cluster.start_director("steps", name="first")
+    own_cluster.wait_for_model("local/steps")
+    gates = tmp_path / "gates"
+    gates.mkdir()
+    job = run(url, "local/steps", {"count": 1, "gates": str(gates)})
+    events(url, f"jobs/~/{job}/events").next("logs")
+    own_cluster.start_director("steps", name="second")
+    # The browser test kills the first director while the page is open, and lets the second one finish.
+    variables = {"job": job, "director": str(first.process.pid), "gate": str(gates / "0")}
+    run_browser_tests("lost_director.test.mjs", url=url, **variables)
+    attempts = get(url, f"/admin/jobs/~/{job}/attempts").json()["attempts"]
+    shown = [(attempt["number"], attempt["runner"], attempt["end"]) for attempt in attempts]
+    assert shown == [(1, "first", "lost"), (2, "second", "succeeded")]
+    printed = command(url, "logs", job)
+    assert printed.stdout == "step 0\n"
+    lines = [line.partition(" after ")[0] for line in printed.stderr.splitlines()]
+    assert lines == ["attempt 1 on first: lost", "attempt 2 on second: succeeded"]
+
+
 @pytest.mark.timeout(150)
 def test_the_page_in_a_browser(cluster, run_browser_tests):
     run_browser_tests("cluster.test.mjs", url=cluster.apis[0].url)

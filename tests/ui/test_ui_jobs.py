@@ -183,6 +183,48 @@ def test_a_job_is_found_after_a_restart(start_server, tmp_path):
     assert [e.data["index"] for e in again if e.name == "output"] == [0, 1]
 
 
+def attempts(url: str, job: str) -> list[dict]:
+    return get(url, f"/admin/jobs/~/{job}/attempts").json()["attempts"]
+
+
+def test_a_job_that_runs_once_has_one_attempt(shared_server, tmp_path):
+    url = shared_server("steps").url
+    job = run(url, "local/steps", {"gates": str(tmp_path), "count": 1})
+    events(url, f"jobs/~/{job}/events").next("logs")
+    [running] = attempts(url, job)
+    assert (running["number"], {"ended_at", "end", "runner"} & running.keys()) == (1, set())
+    (tmp_path / "0").touch()
+    end = events(url, f"jobs/~/{job}/events").next("end").data
+    [ended] = attempts(url, job)
+    assert (ended["started_at"], ended["ended_at"]) == (end["started_at"], end["completed_at"])
+    assert ended["end"] == "succeeded"
+
+
+def test_the_attempts_of_a_job_survive_the_server(start_server, tmp_path):
+    gates = tmp_path / "gates"
+    gates.mkdir()
+    env = {"TIDEGATE_DATA_DIR": str(tmp_path / "data")}
+    # After a restart the job is in the only slot at once.
+    options = {"env": env, "until": ("READY", "BUSY")}
+    server = start_server("steps", **options)
+    job = run(server.url, "local/steps", {"gates": str(gates), "count": 1})
+    for number in (1, 2):
+        events(server.url, f"jobs/~/{job}/events").next("logs")
+        assert [attempt.get("end") for attempt in attempts(server.url, job)] == ["lost"] * (number - 1) + [
+            None
+        ]
+        server.signal(signal.SIGKILL)
+        server.process.wait()
+        server = start_server("steps", **options)
+    (gates / "0").touch()
+    events(server.url, f"jobs/~/{job}/events").next("end")
+    listed = attempts(server.url, job)
+    assert [attempt["number"] for attempt in listed] == [1, 2, 3]
+    assert [attempt["end"] for attempt in listed] == ["lost", "lost", "succeeded"]
+    times = [attempt[name] for attempt in listed for name in ("started_at", "ended_at")]
+    assert times == sorted(times)
+
+
 def test_an_endpoint_of_a_platform(platform):
     session = read(platform.url, "session")
     assert (session["server"]["command"], session["apis"]) == ("platform", ["runpod"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from urllib.parse import urljoin
 
 import pytest
+import requests
 from fleet_file import account, endpoint, model
 from ui_requests import BROWSER, get
 
@@ -65,6 +67,25 @@ def test_the_page_and_its_files_need_no_token(url):
             assert file.status_code == 200
             assert "immutable" in file.headers["cache-control"]
             assert file.headers["x-content-type-options"] == "nosniff"
+
+
+def test_files_are_compressed_for_clients_that_accept_it(shared_server):
+    url = shared_server("echo").url
+    links = [urljoin("/ui/", link) for link in assets(get(url, "/ui/").text)]
+    assert {link.rpartition(".")[2] for link in links} >= {"js", "css"}
+    for link in links:
+        plain = get(url, link, **{"Accept-Encoding": "identity"})
+        compressed = requests.get(
+            url + link, headers={"Accept-Encoding": "br, gzip"}, stream=True, timeout=15
+        )
+        raw = compressed.raw.read()
+        assert "content-encoding" not in plain.headers
+        assert compressed.headers["content-encoding"] == "gzip"
+        assert gzip.decompress(raw) == plain.content and len(raw) < len(plain.content)
+        for reply in (plain, compressed):
+            assert reply.headers["vary"].lower() == "accept-encoding"
+            assert "immutable" in reply.headers["cache-control"]
+            assert reply.headers["content-type"] == plain.headers["content-type"]
 
 
 def test_a_browser_is_led_to_the_page_and_other_clients_are_not(url):

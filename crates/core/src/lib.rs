@@ -22,6 +22,7 @@ pub mod health;
 pub mod id;
 pub mod inference;
 pub mod job;
+pub mod job_attempt;
 pub mod latency_histogram;
 pub mod lease;
 pub mod leases;

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::counters::Histogram;
+use crate::job_attempt::JobAttempt;
 use crate::lease::{Fence, LeaseRequest, LeaseResult};
 use crate::outbox::{
     MessageFilter, MessageSummary, OutboxCounts, OutboxMessage, Reopened, SendOutcome, TakeRequest,
@@ -283,6 +284,10 @@ pub trait Store: JobRecords {
 
     /// One job.
     async fn get(&self, account: &Account, id: &JobId) -> Result<Option<JobRecord>, StoreError>;
+
+    /// The attempts of a job, oldest first; none if it has not been leased, or is unknown. At most
+    /// [`MAX_EARLIER_ATTEMPTS`](crate::job_attempt::MAX_EARLIER_ATTEMPTS) are kept besides the last one.
+    async fn attempts(&self, account: &Account, id: &JobId) -> Result<Vec<JobAttempt>, StoreError>;
 
     /// Jobs of an account, newest first: by `created_at`, and jobs with the same `created_at` by
     /// the order in which they were accepted.

@@ -185,15 +185,15 @@ impl Client {
         ))
     }
 
-    /// Sends a `POST` of JSON like [`Client::fetch`], and asks for a stream of events.
+    /// Sends a `GET`, or a `POST` of JSON, like [`Client::fetch`], and asks for a stream of events.
     pub async fn fetch_events(
         &self,
         url: &Url,
         token: Option<&str>,
-        json: Bytes,
+        json: Option<Bytes>,
     ) -> Result<StreamedResponse, Error> {
         let response = self
-            .send_json(url, token, Some(json), Some("text/event-stream"))
+            .send_json(url, token, json, Some("text/event-stream"))
             .await?;
         Ok(StreamedResponse {
             url: url.clone(),

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use tidegate_core::job_attempt::{AttemptEnd, JobAttempt};
 use tidegate_core::remote::RemoteFact;
-use tidegate_core::{Event, OutputValue, Work};
+use tidegate_core::{Event, OutputValue, Work, clock};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -21,6 +22,8 @@ pub(crate) struct RemoteJob {
     pub(crate) deliveries: u32,
     /// How many of these offers were not delivered: no worker saw the job then.
     pub(crate) undelivered: u32,
+    /// How many workers were lost with the job.
+    pub(crate) lost: u32,
     /// Stream parts that were passed on as events.
     pub(crate) emitted_parts: usize,
 }
@@ -78,6 +81,7 @@ impl RemoteJob {
             assignment: None,
             deliveries: 0,
             undelivered: 0,
+            lost: 0,
             emitted_parts: 0,
         }
     }
@@ -111,6 +115,23 @@ impl RemoteJob {
             named: true,
             ..Assignment::new(worker, AssignmentState::Adopted, now)
         });
+    }
+
+    /// Reports that the worker of the job was lost, which ends an attempt.
+    pub(crate) fn report_lost_worker(&mut self, now: Instant) {
+        let Some(assignment) = &self.assignment else {
+            return;
+        };
+        self.lost += 1;
+        let ended_at = clock::now();
+        let took = now.saturating_duration_since(assignment.since) + assignment.before;
+        self.emit(Event::Remote(RemoteFact::Lost(JobAttempt {
+            number: self.lost,
+            started_at: ended_at.checked_sub(took).ok(),
+            ended_at: Some(ended_at),
+            end: Some(AttemptEnd::Lost),
+            runner: Some(assignment.worker.to_string()),
+        })));
     }
 
     /// Ends the assignment; the job waits for another worker. Returns the previous worker.

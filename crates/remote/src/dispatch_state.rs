@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::fair_queue::{FairQueue, HasOwner};
 use tidegate_core::remote::RemoteFact;
-use tidegate_core::{Account, Event, JobId, Outcome, Work};
+use tidegate_core::{Account, Event, JobId, Outcome, Work, clock};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -211,8 +211,12 @@ impl DispatchState {
         (assignment.since, assignment.last_report) = (now, now);
         let worker = assignment.worker.to_string();
         job.emit(Event::Remote(RemoteFact::Worker(worker)));
-        if job.deliveries > 1 {
+        // The worker that is lost may have got the job from the previous server process.
+        if job.deliveries > 1 || job.lost > 0 {
             job.emit(Event::Remote(RemoteFact::Waiting(false)));
+        }
+        if job.lost > 0 {
+            job.emit(Event::Remote(RemoteFact::RetriedAt(clock::now())));
         }
         if retries > 0 {
             job.emit(Event::Remote(RemoteFact::Retries(retries.into())));
@@ -269,6 +273,7 @@ impl DispatchState {
                 id,
                 "the stream parts that it sent before the server restarted are lost",
                 config,
+                now,
             );
             return AppliedReport::Ignored;
         }
@@ -400,15 +405,22 @@ impl DispatchState {
             return false;
         }
         self.assignment_loss(assignment, config, now)
-            .is_some_and(|reason| self.lose_worker(id, reason, config))
+            .is_some_and(|reason| self.lose_worker(id, reason, config, now))
     }
 
     /// Unassigns a job whose worker is lost, or ends the job after the last delivery. Returns whether
     /// the job waits again.
-    pub(crate) fn lose_worker(&mut self, id: &JobId, reason: &str, config: &Config) -> bool {
+    pub(crate) fn lose_worker(
+        &mut self,
+        id: &JobId,
+        reason: &str,
+        config: &Config,
+        now: Instant,
+    ) -> bool {
         let Some(job) = self.jobs.get_mut(id) else {
             return false;
         };
+        job.report_lost_worker(now);
         let worker = job.unassign();
         let worker = worker.as_ref().map_or("none", |worker| worker.as_str());
         tracing::warn!(job = %id, worker, reason, "job lost its worker");

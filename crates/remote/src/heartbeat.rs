@@ -107,7 +107,7 @@ impl DispatchState {
             .map(|(id, _)| id.clone())
             .collect();
         for id in lost {
-            self.lose_worker(&id, "it says that it has no job", config);
+            self.lose_worker(&id, "it says that it has no job", config, now);
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::json;
+use tidegate_core::job_attempt::AttemptEnd;
 use tidegate_core::port::{Admitted, Executor, WaitPolicy};
 use tidegate_core::remote::RemoteFacts;
 use tidegate_core::{Account, Event, JobId, JobKind, Outcome, Work};

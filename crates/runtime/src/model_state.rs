@@ -485,7 +485,10 @@ mod tests {
         use tidegate_core::pool_status::SpareKind;
         let state = ready_model(1, 1);
         assert!(state.may_start_spare());
+        let gpus = [GpuId::card(1)];
+        state.spare_gpus(SpareKind::Loaded, &gpus);
         state.spare_starting(SpareKind::Loaded, 30);
+        assert_eq!(state.pool_status(&[]).spares[0].process.gpus, gpus);
         state.spare_failed(SpareKind::Loaded, "no memory");
         let status = state.pool_status(&[]);
         assert_eq!((status.children.len(), status.wanted), (1, Some(1)));

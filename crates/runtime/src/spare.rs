@@ -191,6 +191,14 @@ async fn start(shared: &RuntimeShared, kind: SpareKind) -> Result<SpareChild, Bo
         SpareKind::Imported => None,
         SpareKind::Loaded => shared.gpus.acquire_spare().await?,
     };
+    // Without a lease it sees those of the child that it is most likely to replace.
+    let visible = match &gpus {
+        Some(lease) => Some(lease.gpus().to_vec()),
+        None => shared.state.first_gpus(),
+    };
+    shared
+        .state
+        .spare_gpus(kind, visible.as_deref().unwrap_or_default());
     let context = BootContext {
         gpus: gpus.as_ref(),
         launch: &shared.launch,
@@ -202,7 +210,7 @@ async fn start(shared: &RuntimeShared, kind: SpareKind) -> Result<SpareChild, Bo
     };
     match kind {
         SpareKind::Imported => {
-            let child = context.import(shared.state.first_gpus()).await?;
+            let child = context.import(visible).await?;
             if child.uses_gpu {
                 tracing::warn!(
                     "importing the model initialises CUDA, so its spare occupies GPU memory; move this work to `setup`"

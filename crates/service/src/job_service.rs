@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::audit;
+use crate::begun_jobs::BegunJobs;
 use crate::cluster::Cluster;
 use crate::cluster::followers::Followers;
 use crate::config::{Config, Deps, JobSettings, OnLost};
@@ -64,6 +65,7 @@ pub(crate) struct Shared {
     pub(crate) deps: Deps,
     pub(crate) settings: JobSettings,
     pub(crate) registry: Registry,
+    pub(crate) begun_jobs: BegunJobs,
     pub(crate) waiting_jobs: WaitingJobs,
     pub(crate) loading: Loading,
     pub(crate) claims: Arc<ActiveClaims>,
@@ -131,6 +133,7 @@ impl Shared {
             deps,
             settings,
             registry: Registry::new(retention),
+            begun_jobs: BegunJobs::default(),
             waiting_jobs: WaitingJobs::new(waiting_memory),
             loading: Loading::default(),
             claims: Arc::default(),

@@ -5,7 +5,9 @@
 //! the [`Job`]; callers, streams and webhooks read it. This crate knows neither HTTP status codes
 //! nor the formats of the APIs.
 
+mod attempts;
 mod audit;
+mod begun_jobs;
 mod cluster;
 mod config;
 mod files;
@@ -31,6 +33,7 @@ mod webhook;
 
 use tidegate_core::random;
 
+pub use begun_jobs::{BegunJob, BegunJobsFollower};
 pub use cluster::{
     ApiReplicas, CallError, Cluster, ClusterMetrics, ClusterMonitor, ClusterSettings, ClusterState,
     ClusterUpkeep, DirectorCalls, DirectorSightings, LeaseRequestResult, LeaseTokens,

@@ -5,6 +5,7 @@
 //! `tidegate_core::leases::Leases` (PostgreSQL) and `tidegate_core::blobs::Blobs`. Only the binary knows which backend it opened. Queueing, access
 //! and retention are decided elsewhere: a store returns from a write only after it is durable.
 
+mod attempts;
 mod blobs;
 mod columns;
 #[cfg(any(test, feature = "conformance"))]

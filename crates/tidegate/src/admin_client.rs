@@ -5,6 +5,8 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use tidegate_net::StreamedResponse;
+
 use crate::cli::ConnectArgs;
 use crate::server_connection::ServerConnection;
 use crate::usage_error::UsageError;
@@ -101,6 +103,17 @@ impl AdminClient {
         query: &[(&str, &str)],
     ) -> anyhow::Result<Bytes> {
         self.call(path, query, None).await
+    }
+
+    /// Sends a GET request, and returns the events of the response; `None` if the server does not have them.
+    pub(crate) async fn get_events(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> anyhow::Result<Option<StreamedResponse>> {
+        let url = self.server.at(path, query)?;
+        let response = self.server.fetch_events(&url, None, self.remedy()).await?;
+        Ok((response.status() == 200).then_some(response))
     }
 
     /// Sends a POST request without a body.
@@ -201,15 +214,7 @@ impl AdminClient {
         body: Option<Bytes>,
     ) -> anyhow::Result<Bytes> {
         let url = self.server.at(path, query)?;
-        let remedy = match self.kind {
-            ServerKind::Server => {
-                "start one with `tidegate serve DIR`, or set its address with --url or TIDEGATE_URL"
-            }
-            ServerKind::Platform => {
-                "start one with `tidegate platform`, or set its address with --url or TIDEGATE_URL"
-            }
-        };
-        let (status, body) = self.server.fetch(&url, body, remedy).await?;
+        let (status, body) = self.server.fetch(&url, body, self.remedy()).await?;
         let error = serde_json::from_slice::<ErrorBody>(&body)
             .map(|refused| refused.error)
             .ok();
@@ -232,6 +237,18 @@ impl AdminClient {
                 .into()),
             (_, Some(error)) => bail!("{error}"),
             (_, None) => bail!("{} ({status})", self.unexpected_response()),
+        }
+    }
+
+    /// What to do if no server responds.
+    fn remedy(&self) -> &'static str {
+        match self.kind {
+            ServerKind::Server => {
+                "start one with `tidegate serve DIR`, or set its address with --url or TIDEGATE_URL"
+            }
+            ServerKind::Platform => {
+                "start one with `tidegate platform`, or set its address with --url or TIDEGATE_URL"
+            }
         }
     }
 

@@ -84,11 +84,11 @@ impl ServerConnection {
         Ok((status.as_u16(), body))
     }
 
-    /// Sends a POST request with a JSON body, and asks for a stream of events.
+    /// Sends a GET request, or a POST request with a JSON body, and asks for a stream of events.
     pub(crate) async fn fetch_events(
         &self,
         url: &Url,
-        body: Bytes,
+        body: Option<Bytes>,
         remedy: &str,
     ) -> Result<StreamedResponse, UsageError> {
         let response = self

@@ -1,5 +1,7 @@
 // Webhook messages: their attempts, and replay.
 
+import assert from 'node:assert/strict';
+
 import { assertAccessible, browserTest, call, url, variable } from './browser.mjs';
 
 const ADMIN = variable('ADMIN');
@@ -16,5 +18,22 @@ browserTest('a delivered webhook is sent again', { token: ADMIN }, async (page) 
   await row.getByRole('button', { name: /^Replay/ }).click();
   await page.getByText('The message is sent again.').waitFor();
   await page.getByRole('table', { name: 'Attempts' }).getByText('status 200').nth(1).waitFor();
+  await assertAccessible(page);
+});
+
+browserTest('the page of a job has the last attempts to send its webhooks', { token: ADMIN }, async (page) => {
+  const body = { input: { text: 'x' }, webhook: variable('GONE'), webhook_events_filter: ['completed'] };
+  const job = await call('predictions', { token: ADMIN, body });
+  // The attempts are the server's; the page reads them once.
+  for (;;) {
+    const { deliveries } = await call(`admin/deliveries?job=${job.id}`, { token: ADMIN });
+    if (deliveries[0]?.attempts.length > 3) break;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  await page.goto(`${url}/ui/jobs/${job.id}`);
+  const webhooks = page.locator('.deliveries li').first();
+  await webhooks.getByText('retrying').waitFor();
+  await webhooks.getByRole('link', { name: /^\d+ earlier attempts?$/ }).waitFor();
+  assert.equal(await webhooks.locator('ol li').count(), 3);
   await assertAccessible(page);
 });

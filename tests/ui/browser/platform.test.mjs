@@ -8,6 +8,9 @@ browserTest('a job of an endpoint waits, has a page and is canceled', {}, async 
   await page.getByLabel('Input as JSON').fill('{"text": "tide"}');
   await page.keyboard.press('Control+Enter');
   await page.locator('.run-head .badge', { hasText: 'queued' }).waitFor();
+  await page.locator('.run-panel').getByText('Waiting for a worker').waitFor();
+  // The time goes on while the job waits.
+  await page.locator('.timeline-legend', { hasText: /waited\s*[1-9](\.\d)? s/ }).waitFor();
   await page.getByRole('tab', { name: 'Code' }).click();
   await page.getByRole('button', { name: 'Python (runpod)' }).click();
   await page.getByRole('region', { name: 'Python (runpod) code' }).getByText('runpod.Endpoint("echo")').waitFor();

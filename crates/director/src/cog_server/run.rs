@@ -148,7 +148,11 @@ impl CogRequest {
     async fn stream(&self, body: Bytes) -> Result<Option<Outcome>, String> {
         let url = self.server.url("predictions");
         let mut response = loop {
-            let response = self.server.net.fetch_events(&url, None, body.clone()).await;
+            let response = self
+                .server
+                .net
+                .fetch_events(&url, None, Some(body.clone()))
+                .await;
             let mut response = response.map_err(|error| chain(&error).to_string())?;
             match response.status() {
                 200 => break response,

@@ -61,6 +61,17 @@ pub(super) async fn show(
     )))
 }
 
+/// `GET /admin/jobs/{account}/{id}/attempts`
+pub(super) async fn attempts(
+    State(job_services): State<JobServices>,
+    client: Identity,
+    Path(names): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    let (service, job) = find_job(&job_services(), &client, &names).await?;
+    let attempts = service.attempts(&job).await?;
+    Ok(reply::ok(&wire::JobAttempts { attempts }))
+}
+
 /// `GET /admin/jobs/{account}/{id}/logs?from=&wait=`: the logs since `from`, and whether more can
 /// follow.
 pub(super) async fn logs(

@@ -6,6 +6,7 @@
 //! clients share one account.
 
 mod deliveries;
+mod follow_logs;
 mod gpus;
 mod job_page;
 mod jobs;
@@ -50,9 +51,11 @@ pub fn routes(job_services: JobServices, gpus: Arc<dyn GpuSource>) -> Router {
         .route("/admin/children", get(models::children))
         .route_layer(from_fn(require_operator));
     Router::new()
+        .route("/admin/logs", get(follow_logs::follow))
         .route("/admin/jobs", get(jobs::list))
         .route("/admin/jobs/{account}/{id}", get(jobs::show))
         .route("/admin/jobs/{account}/{id}/logs", get(jobs::logs))
+        .route("/admin/jobs/{account}/{id}/attempts", get(jobs::attempts))
         .route("/admin/jobs/{account}/{id}/cancel", post(jobs::cancel))
         .route("/admin/deliveries", get(deliveries::list))
         .route("/admin/deliveries/{id}/replay", post(deliveries::replay))

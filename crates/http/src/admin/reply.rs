@@ -57,6 +57,8 @@ pub(crate) enum ApiError {
     AlreadyEnded(String, &'static str),
     #[error("job `{0}` cannot be canceled now: it is stored and waits for a working model")]
     NotCancelable(String),
+    #[error("directors run the jobs, so this process cannot follow their logs; follow them by job")]
+    JobsRunElsewhere,
     #[error("the store is unavailable; try again later")]
     Store,
     #[error(transparent)]
@@ -80,7 +82,9 @@ impl IntoResponse for ApiError {
             | Self::ReplayError(ReplayError::Unknown(_)) => StatusCode::NOT_FOUND,
             Self::NoSuchMethod(..) => StatusCode::METHOD_NOT_ALLOWED,
             Self::InvalidParameter { .. } => StatusCode::BAD_REQUEST,
-            Self::AlreadyEnded(..) | Self::NotCancelable(_) => StatusCode::CONFLICT,
+            Self::AlreadyEnded(..) | Self::NotCancelable(_) | Self::JobsRunElsewhere => {
+                StatusCode::CONFLICT
+            }
             Self::ReplayError(
                 ReplayError::InFlight | ReplayError::NotTerminal(_) | ReplayError::Gone,
             ) => StatusCode::CONFLICT,

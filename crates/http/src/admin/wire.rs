@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tidegate_core::gpu::GpuId;
 use tidegate_core::health::{Health, HealthReport, SetupReport, SetupStatus};
+use tidegate_core::job_attempt::JobAttempt;
 use tidegate_core::pool_status::{PoolStatus, ProcessState, ProcessStatus, SpareKind};
 use tidegate_core::record::{Api, JobSummary, Target};
 use tidegate_core::{Account, JobKind, Status};
@@ -278,6 +279,12 @@ impl<'a> Details<'a> {
             metrics: job.metrics,
         }
     }
+}
+
+/// The attempts of a job.
+#[derive(Debug, Serialize)]
+pub(super) struct JobAttempts {
+    pub(super) attempts: Vec<JobAttempt>,
 }
 
 /// The logs of a job from a position on.

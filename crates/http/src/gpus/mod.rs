@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidegate_core::gpu::{Gpu, GpuProcess, GpuReport, GpuSource};
-use tidegate_core::pool_status::ProcessStatus;
+use tidegate_core::pool_status::{ProcessStatus, SpareKind};
 use tidegate_service::JobService;
 
 pub(crate) use wire::{GpuDocument, GpusDocument};
@@ -32,6 +32,8 @@ pub(crate) struct GpuUsage {
 pub(crate) struct GpuChild {
     pub(crate) model: String,
     pub(crate) number: usize,
+    /// For a process that waits to replace another: how much of the model it has loaded.
+    pub(crate) spare: Option<SpareKind>,
     pub(crate) pid: Option<u32>,
     /// The memory that it holds, in bytes.
     pub(crate) memory: Option<u64>,
@@ -51,24 +53,42 @@ pub(crate) fn of_services(gpus: &Arc<dyn GpuSource>, services: &[JobService]) ->
     if report.gpus.is_empty() {
         return Vec::new();
     }
-    let children = services.iter().flat_map(|jobs| {
+    let processes = services.iter().flat_map(|jobs| {
         let model = jobs.target().model.clone();
-        let children = jobs.pool_status().children.into_iter();
-        children.map(move |child| (model.clone(), child))
+        let pool = jobs.pool_status();
+        let children = pool.children.into_iter().map(|child| (None, child));
+        let spares = pool.spares.into_iter();
+        let spares = spares.map(|spare| (Some(spare.kind), spare.process));
+        children
+            .chain(spares)
+            .map(move |(spare, process)| ModelProcess {
+                model: model.clone(),
+                spare,
+                process,
+            })
     });
-    let children: Vec<(String, ProcessStatus)> = children.collect();
-    usage(&report, &children, parent_of)
+    let processes: Vec<ModelProcess> = processes.collect();
+    usage(&report, &processes, parent_of)
+}
+
+/// A process of a model.
+#[derive(Debug)]
+pub(crate) struct ModelProcess {
+    pub(crate) model: String,
+    /// For one that waits to replace another: how much of the model it has loaded.
+    pub(crate) spare: Option<SpareKind>,
+    pub(crate) process: ProcessStatus,
 }
 
 /// Joins a report with the processes of models. `parent_of` is the parent of a process.
 pub(crate) fn usage(
     report: &GpuReport,
-    children: &[(String, ProcessStatus)],
+    children: &[ModelProcess],
     parent_of: impl Fn(u32) -> Option<u32>,
 ) -> Vec<GpuUsage> {
     let by_pid: HashMap<u32, usize> = (0..)
         .zip(children)
-        .filter_map(|(n, (_, child))| Some((child.pid?, n)))
+        .filter_map(|(n, child)| Some((child.process.pid?, n)))
         .collect();
     let owner = |pid: u32| {
         let line = std::iter::successors(Some(pid), |pid| parent_of(*pid));
@@ -89,11 +109,12 @@ pub(crate) fn usage(
             |n: usize, child: &ProcessStatus| held.contains_key(&n) || child.gpus.contains(&gpu.id);
         let users = (0..)
             .zip(children)
-            .filter(|(n, (_, child))| uses(*n, child));
-        let users = users.map(|(n, (model, child))| GpuChild {
-            model: model.clone(),
-            number: child.number,
-            pid: child.pid,
+            .filter(|(n, child)| uses(*n, &child.process));
+        let users = users.map(|(n, child)| GpuChild {
+            model: child.model.clone(),
+            number: child.process.number,
+            spare: child.spare,
+            pid: child.process.pid,
             memory: match (held.get(&n), processes) {
                 (Some(memory), _) => *memory,
                 // The driver names all processes, and this one is not among them.
@@ -164,8 +185,8 @@ mod tests {
         GpuProcess { pid, memory }
     }
 
-    fn child(number: usize, pid: u32, gpus: &[u32]) -> (String, ProcessStatus) {
-        let status = ProcessStatus {
+    fn child(number: usize, pid: u32, gpus: &[u32]) -> ModelProcess {
+        let process = ProcessStatus {
             number,
             pid: Some(pid),
             state: ProcessState::Ready,
@@ -177,7 +198,11 @@ mod tests {
             restarts: 0,
             last_end: None,
         };
-        ("local/a".to_owned(), status)
+        ModelProcess {
+            model: "local/a".to_owned(),
+            spare: None,
+            process,
+        }
     }
 
     fn report(pids_match: bool, processes: Option<Vec<GpuProcess>>) -> GpuReport {

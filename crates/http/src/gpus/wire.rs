@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use tidegate_core::gpu::{GpuKind, GpuReport};
+use tidegate_core::pool_status::SpareKind;
 
 use super::{GpuChild, GpuUsage};
 
@@ -53,6 +54,9 @@ pub(crate) struct GpuDocument {
 struct ChildOnGpu {
     model: String,
     number: usize,
+    /// For a process that waits to replace another: how much of the model it has loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spare: Option<SpareKind>,
     pid: Option<u32>,
     memory_bytes: Option<u64>,
 }
@@ -94,6 +98,7 @@ impl From<GpuChild> for ChildOnGpu {
         Self {
             model: child.model,
             number: child.number,
+            spare: child.spare,
             pid: child.pid,
             memory_bytes: child.memory,
         }

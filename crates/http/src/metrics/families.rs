@@ -126,7 +126,11 @@ pub(super) fn collect(
 fn gpu_usage(sources: &MetricSources, models: &[ModelMetrics]) -> Vec<GpuUsage> {
     let children = models.iter().flat_map(|model| {
         let children = model.pool.children.iter();
-        children.map(|child| (model.name.clone(), child.clone()))
+        children.map(|child| gpus::ModelProcess {
+            model: model.name.clone(),
+            spare: None,
+            process: child.clone(),
+        })
     });
     let children: Vec<_> = children.collect();
     gpus::usage(&sources.gpus.report(), &children, gpus::parent_of)

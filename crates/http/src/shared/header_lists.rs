@@ -1,4 +1,4 @@
-//! Headers whose values are lists: `Accept` and `Prefer`.
+//! Headers whose values are lists: `Accept`, `Accept-Encoding` and `Prefer`.
 
 use axum::http::{HeaderMap, HeaderName};
 
@@ -11,6 +11,18 @@ pub(crate) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
             .is_some_and(|essence| essence.eq_ignore_ascii_case(media_type));
         named && !parts.any(is_zero_quality)
     })
+}
+
+/// Whether the `Accept-Encoding` header permits gzip.
+pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let named = |encoding: &str| {
+        members(headers, &axum::http::header::ACCEPT_ENCODING).find_map(|member| {
+            let mut parts = member.split(';').map(str::trim);
+            let is_named = parts.next()?.eq_ignore_ascii_case(encoding);
+            is_named.then(|| !parts.any(is_zero_quality))
+        })
+    };
+    named("gzip").or_else(|| named("*")).unwrap_or(false)
 }
 
 /// Whether the `Prefer` header contains this preference, with or without parameters.
@@ -57,6 +69,31 @@ mod tests {
             headers.append(name, value.parse().unwrap());
         }
         headers
+    }
+
+    #[test]
+    fn gzip_is_named_or_any_encoding_is_permitted() {
+        for yes in [
+            "gzip",
+            "gzip, deflate, br, zstd",
+            "br, GZIP;q=0.5",
+            "*",
+            "identity;q=0, *;q=0.1",
+        ] {
+            assert!(accepts_gzip(&headers("accept-encoding", &[yes])), "{yes}");
+        }
+        for no in [
+            "",
+            "identity",
+            "br",
+            "gzip;q=0",
+            "gzip;q=0.0, *",
+            "*;q=0",
+            "x-gzipped",
+        ] {
+            assert!(!accepts_gzip(&headers("accept-encoding", &[no])), "{no}");
+        }
+        assert!(!accepts_gzip(&HeaderMap::new()));
     }
 
     #[test]

@@ -7,8 +7,16 @@ use std::sync::LazyLock;
 
 use ring::digest::{Context, SHA256};
 
-/// The name and content of each file, sorted by name. The build script writes the list.
-static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/ui_files.rs"));
+/// The files, sorted by name. The build script writes the list.
+static FILES: &[EmbeddedFile] = include!(concat!(env!("OUT_DIR"), "/ui_files.rs"));
+/// A file of the web UI.
+struct EmbeddedFile {
+    name: &'static str,
+    content: &'static [u8],
+    /// The content compressed with gzip, if that is smaller.
+    gzip: Option<&'static [u8]>,
+}
+
 /// The page that loads the modules.
 const PAGE: &str = "index.html";
 /// What the page has in place of the path of the folder.
@@ -22,9 +30,9 @@ const HASH_BYTES: usize = 8;
 /// The hash of all files.
 static HASH: LazyLock<String> = LazyLock::new(|| {
     let mut context = Context::new(&SHA256);
-    for (name, content) in FILES {
+    for file in FILES {
         // The lengths separate the files.
-        for part in [name.as_bytes(), content] {
+        for part in [file.name.as_bytes(), file.content] {
             context.update(&part.len().to_le_bytes());
             context.update(part);
         }
@@ -38,6 +46,8 @@ static HASH: LazyLock<String> = LazyLock::new(|| {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asset {
     pub(super) content: &'static [u8],
+    /// The content compressed with gzip, if that is smaller.
+    pub(super) gzip: Option<&'static [u8]>,
     pub(super) media_type: &'static str,
 }
 
@@ -47,11 +57,11 @@ pub(super) fn find(path: &str) -> Option<Asset> {
     if hash != *HASH || name == PAGE {
         return None;
     }
-    let content = content(name)?;
-    let media_type = media_type(name)?;
+    let file = file(name)?;
     Some(Asset {
-        content,
-        media_type,
+        content: file.content,
+        gzip: file.gzip,
+        media_type: media_type(name)?,
     })
 }
 
@@ -62,14 +72,14 @@ pub(super) fn page(path: &str) -> Option<String> {
     if depth > MAX_DEPTH {
         return None;
     }
-    let page = String::from_utf8_lossy(content(PAGE).unwrap_or_default());
+    let page = String::from_utf8_lossy(file(PAGE)?.content);
     let folder = format!("{}assets/{}", "../".repeat(depth), *HASH);
     Some(page.replace(PLACEHOLDER, &folder))
 }
 
-fn content(name: &str) -> Option<&'static [u8]> {
-    let index = FILES.binary_search_by_key(&name, |(name, _)| name).ok()?;
-    Some(FILES[index].1)
+fn file(name: &str) -> Option<&'static EmbeddedFile> {
+    let index = FILES.binary_search_by_key(&name, |file| file.name).ok()?;
+    Some(&FILES[index])
 }
 
 fn media_type(name: &str) -> Option<&'static str> {
@@ -92,9 +102,10 @@ mod tests {
 
     #[test]
     fn every_file_can_be_found_and_has_a_media_type() {
-        for (name, content) in FILES.iter().filter(|(name, _)| *name != PAGE) {
+        for file in FILES.iter().filter(|file| file.name != PAGE) {
+            let name = file.name;
             let asset = find(&format!("{}/{name}", *HASH)).expect(name);
-            assert_eq!(asset.content, *content, "{name}");
+            assert_eq!(asset.content, file.content, "{name}");
         }
         assert!(
             find("0000000000000000/main.js").is_none(),
@@ -107,7 +118,17 @@ mod tests {
     #[test]
     fn tests_and_files_of_the_checks_are_not_embedded() {
         let is_served = |name: &str| !name.starts_with("tests/") && !name.ends_with(".json");
-        assert!(FILES.iter().all(|(name, _)| is_served(name)));
+        assert!(FILES.iter().all(|file| is_served(file.name)));
+    }
+
+    #[test]
+    fn the_files_are_less_than_half_their_size_when_they_are_compressed() {
+        let sizes = FILES.iter().map(|file| {
+            let compressed = file.gzip.unwrap_or(file.content);
+            (file.content.len(), compressed.len())
+        });
+        let (all, compressed) = sizes.fold((0, 0), |sum, file| (sum.0 + file.0, sum.1 + file.1));
+        assert!(2 * compressed < all, "{compressed} of {all} bytes");
     }
 
     #[test]

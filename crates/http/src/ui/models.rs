@@ -272,7 +272,7 @@ fn run_style(model: &FleetModel) -> RunStyle {
     }
 }
 
-/// One line about a model that is not ready: the last line of its setup, or why it is not available.
+/// One line about a model that is not ready: the last line of its setup, its error, or why it is not available.
 fn detail(report: &HealthReport) -> Option<String> {
     let logs = report.setup.as_ref().map(|setup| setup.logs.as_str());
     // One line only: a whole traceback is for administrators.
@@ -282,10 +282,20 @@ fn detail(report: &HealthReport) -> Option<String> {
     };
     let error = || last_line(report.health_error.as_deref());
     let text = match report.health {
-        Health::Starting | Health::SetupFailed => last_line(logs).or_else(error),
+        Health::Starting => last_line(logs).or_else(error),
+        Health::SetupFailed => logs.and_then(error_line).or_else(error),
         Health::Ready | Health::Busy | Health::Defunct | Health::Unknown => error(),
     };
     text.map(|text| text.chars().take(MAX_DETAIL).collect())
+}
+
+/// The line of a failed setup that says why: the last one that is not indented. Advice that follows it is.
+fn error_line(logs: &str) -> Option<String> {
+    let mut lines = logs.lines().map(str::trim_end).rev();
+    let is_error = |line: &&str| !line.is_empty() && !line.starts_with([' ', '\t']);
+    let error = lines.clone().find(is_error);
+    let line = error.or_else(|| lines.find(|line| !line.is_empty()));
+    line.map(|line| line.trim().to_owned())
 }
 
 /// Since when a model loads, or is loaded.
@@ -334,6 +344,11 @@ mod tests {
         assert_eq!(detail(&loading).as_deref(), Some("loading 50 %"));
         let failed = report(Health::SetupFailed, "Traceback\nKeyError: 'x'", None);
         assert_eq!(detail(&failed).as_deref(), Some("KeyError: 'x'"));
+        let advice = "Traceback\nKeyError: 'x'\n  needs:\n    y\n  try: z\n\n";
+        let advised = report(Health::SetupFailed, advice, None);
+        assert_eq!(detail(&advised).as_deref(), Some("KeyError: 'x'"));
+        let indented = report(Health::SetupFailed, "\n  only this", None);
+        assert_eq!(detail(&indented).as_deref(), Some("only this"));
         let again = report(Health::Starting, "", Some("exited with status 1"));
         assert_eq!(detail(&again).as_deref(), Some("exited with status 1"));
         assert_eq!(detail(&report(Health::Ready, "loaded", None)), None);

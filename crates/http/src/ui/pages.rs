@@ -3,15 +3,15 @@
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::header::{
-    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY, VARY,
-    X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY,
+    CONTENT_TYPE, LOCATION, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
 use url::Url;
 
 use super::assets;
-use crate::shared::header_lists::accepts;
+use crate::shared::header_lists::{accepts, accepts_gzip};
 
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
@@ -65,13 +65,25 @@ pub(super) async fn page(State(policy): State<HeaderValue>, uri: Uri) -> Respons
 }
 
 /// `GET /ui/assets/HASH/NAME`
-pub(super) async fn asset(State(policy): State<HeaderValue>, Path(path): Path<String>) -> Response {
+pub(super) async fn asset(
+    State(policy): State<HeaderValue>,
+    Path(path): Path<String>,
+    request: HeaderMap,
+) -> Response {
     let Some(asset) = assets::find(&path) else {
         return not_found("no such file: it belongs to another version of the page\n");
     };
-    let mut response = file_response(asset.content.into(), asset.media_type, FOREVER);
-    // For an SVG that is opened as a page.
+    let gzip = asset.gzip.filter(|_| accepts_gzip(&request));
+    let content = gzip.unwrap_or(asset.content);
+    let mut response = file_response(content.into(), asset.media_type, FOREVER);
     let headers = response.headers_mut();
+    if gzip.is_some() {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    if asset.gzip.is_some() {
+        headers.insert(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
+    }
+    // For an SVG that is opened as a page.
     headers.insert(CONTENT_SECURITY_POLICY, policy);
     response
 }

@@ -13,6 +13,7 @@ const TONES = {
   canceled: 'idle',
   ready: 'good',
   idle: 'good',
+  standby: 'good',
   healthy: 'good',
   busy: 'busy',
   running: 'busy',
@@ -26,6 +27,8 @@ const TONES = {
   delivered: 'good',
   pending: 'busy',
   retrying: 'warn',
+  lost: 'warn',
+  released: 'idle',
 };
 
 /**

@@ -1,6 +1,6 @@
 // The bar at the top of every page: the server, navigation, account and theme.
 
-import { html, useState } from '../lib/html.js';
+import { html, useEffect, useRef, useState } from '../lib/html.js';
 import { Link, pageUrl } from '../lib/router.js';
 import { useLiveState } from '../lib/store.js';
 import { nextTheme, setTheme, theme } from '../lib/theme.js';
@@ -23,13 +23,18 @@ const ENTRIES = [
  */
 export function Header({ session, route, onSignOut }) {
   const entries = ENTRIES.filter(({ page }) => session.pages.includes(page));
+  const nav = useRef(/** @type {HTMLElement | null} */ (null));
+  // On a phone the entries do not fit, and can be moved sideways.
+  useEffect(() => {
+    nav.current?.querySelector('[aria-current=page]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
+  }, [route.page]);
   return html`<header class="header">
     <a class="skip-link" href="#main">Skip to content</a>
     <${Link} to=${pageUrl()} class="brand" title="tidegate ${session.server.version}">
       <svg class="brand-mark" viewBox="0 0 32 32" aria-hidden="true"><path d="M4 13c4 0 4-3.5 8-3.500s4 3.5 8 3.5 4-3.5 8-3.500M4 22c4 0 4-3.5 8-3.500s4 3.5 8 3.5 4-3.5 8-3.5" /></svg>
       <span class="brand-name">tidegate</span><span class="brand-command">${session.server.command}</span>
     </${Link}>
-    <nav class="nav" aria-label="Pages">
+    <nav class="nav" aria-label="Pages" ref=${nav}>
       ${entries.map((entry) => html`<${Link} key=${entry.page} to=${pageUrl(entry.to)} class="nav-link" current=${entry.routes.includes(route.page)}>${entry.label}</${Link}>`)}
     </nav>
     <div class="header-end">

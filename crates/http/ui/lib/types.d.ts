@@ -79,6 +79,15 @@ export interface Job {
   logs?: string;
 }
 
+export interface Attempt {
+  number: number;
+  started_at?: string;
+  ended_at?: string;
+  end?: 'succeeded' | 'failed' | 'canceled' | 'aborted' | 'lost' | 'released';
+  /** The director or the worker that ran it. */
+  runner?: string;
+}
+
 export interface Sections {
   overview?: any;
   history?: any;

@@ -1,7 +1,7 @@
 // The page of one job: a reload attaches to it again.
 
 import { html, useEffect, useMemo, useState } from '../lib/html.js';
-import { ago, time } from '../lib/format.js';
+import { ago, count, time } from '../lib/format.js';
 import { keepRun } from '../lib/own_runs.js';
 import { Link, navigate, pageUrl } from '../lib/router.js';
 import { useSession } from '../lib/session.js';
@@ -16,6 +16,7 @@ import { fieldsOf } from './inputs/fields.js';
 import { fragmentOf, shareable } from './inputs/link.js';
 import { maskedNames } from './inputs/secrets.js';
 import { modelUrl } from './model_list.js';
+import { Attempts, useAttempts } from './output/attempts.js';
 import { shorten } from './output/details.js';
 import { RunPanel } from './output/run_panel.js';
 import { followJob } from './run_streams.js';
@@ -53,6 +54,8 @@ export function JobPage({ route }) {
   // The inputs and the output of a training are other ones than those of a prediction.
   const detail = useMemo(() => (data !== null && job.kind === 'training' ? trainingOf(data, '') : data), [data, job.kind]);
 
+  const { attempts, error: attemptsError } = useAttempts({ account, id, job, restarts: run.restarts });
+
   if (job.status === undefined) {
     if (run.error === null) return html`<${Skeleton} lines=${6} />`;
     return html`<${Empty} icon="search" title="The job could not be read"><p>${run.error.message}</p><${Link} to=${pageUrl('jobs')}>All jobs</${Link}></${Empty}>`;
@@ -62,10 +65,11 @@ export function JobPage({ route }) {
       <h1 class="mono">${id}</h1><${CopyButton} text=${id} label="Copy id" /><${Badge} state=${job.status} />
       <div class="end"><${JobActions} job=${/** @type {Job} */ (job)} detail=${detail} account=${session.account} /></div>
     </div>
-    <${Facts} job=${/** @type {Job} */ (job)} model=${model ?? ''} isEndpoint=${isEndpoint} />
+    <${Facts} job=${/** @type {Job} */ (job)} model=${model ?? ''} isEndpoint=${isEndpoint} attempts=${attempts.length} />
     <div class="playground job-body">
       <div class="stack">
         <section class="card"><div class="card-head"><h2>Input</h2></div><${InputOfJob} job=${job} detail=${detail} /></section>
+        <${Attempts} attempts=${attempts} error=${attemptsError} />
         <${Webhooks} id=${id} status=${job.status} />
       </div>
       <${RunPanel} run=${run} detail=${detail} onCancel=${cancel} linked=${false} />
@@ -106,9 +110,9 @@ function JobActions({ job, detail, account }) {
 }
 
 /**
- * @param {{job: Job, model: string, isEndpoint: boolean}} props
+ * @param {{job: Job, model: string, isEndpoint: boolean, attempts: number}} props
  */
-function Facts({ job, model, isEndpoint }) {
+function Facts({ job, model, isEndpoint, attempts }) {
   const facts = [
     ['Model', html`<${Link} to=${modelUrl({ kind: isEndpoint ? 'endpoint' : 'model', name: model })}>${model}</${Link}>`],
     ['Kind', job.kind],
@@ -116,7 +120,7 @@ function Facts({ job, model, isEndpoint }) {
     ['Version', job.version === null ? null : html`<span class="mono" title=${job.version}>${job.version?.slice(0, 12)}</span>`],
     ['Account', job.account === '~' ? null : job.account],
     ['Created', html`<span title=${job.created_at}>${time(job.created_at)}, ${ago(job.created_at)}</span>`],
-    ['Attempt', job.attempt],
+    ['Attempts', attempts > 1 ? attempts : null],
     ['Deadline', job.deadline === null ? null : time(job.deadline)],
     ['Worker', job.worker],
   ];
@@ -134,6 +138,9 @@ function InputOfJob({ job, detail }) {
   return html`<${CodeBlock} label="input" text=${shorten(shown)} />`;
 }
 
+/** How many of the last attempts to send a webhook are shown; a receiver may be gone for a day. */
+const SHOWN_ATTEMPTS = 3;
+
 /**
  * @param {{id: string, status: string}} props
  */
@@ -147,6 +154,18 @@ function Webhooks({ id, status }) {
   return html`<section class="card"><div class="card-head"><h2>Webhooks</h2></div>
     <ul class="deliveries">${deliveries.map((delivery) => html`<li key=${delivery.id}>
       <div class="row"><${Badge} state=${delivery.state} /><span>${delivery.event}</span><span class="muted">${delivery.host}</span></div>
-      <ol class="attempts">${delivery.attempts.map((/** @type {any} */ attempt) => html`<li class="muted number">${time(attempt.at)} · ${attempt.status ?? attempt.error}</li>`)}</ol>
+      <${WebhookAttempts} delivery=${delivery} />
     </li>`)}</ul></section>`;
+}
+
+/**
+ * The last attempts to send a message.
+ * @param {{delivery: any}} props
+ */
+function WebhookAttempts({ delivery }) {
+  const earlier = Math.max(0, delivery.attempts.length - SHOWN_ATTEMPTS) + (delivery.earlier_attempts ?? 0);
+  const shown = delivery.attempts.slice(-SHOWN_ATTEMPTS);
+  return html`${earlier === 0 ? null : html`<p class="attempts muted"><${Link} to=${pageUrl('deliveries')}>${count(earlier, 'earlier attempt')}</${Link}></p>`}
+    <ol class="attempts">${shown.map((/** @type {any} */ attempt) => html`<li class="muted number">${time(attempt.at)} · ${attempt.status ?? attempt.error}</li>`)}</ol>
+    ${delivery.given_up === undefined ? null : html`<p class="attempts muted">${delivery.given_up}</p>`}`;
 }

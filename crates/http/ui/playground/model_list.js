@@ -52,7 +52,7 @@ function ModelCard({ model }) {
   const words = model.description ?? (model.state.health.toUpperCase() === 'READY' ? '' : text);
   return html`<li><${Link} to=${modelUrl(model)} class="card model-card">
     <span class="model-name">${model.name}</span>
-    <span class="model-text">${words}</span>
+    ${words === '' ? null : html`<span class="model-text">${words}</span>`}
     <span class="row"><${Badge} state=${model.state.health} text=${badge} />${model.chat ? html`<span class="tag">chat</span>` : null}${model.kind === 'endpoint' ? html`<span class="tag">endpoint</span>` : null}${model.kind === 'trained' ? html`<span class="tag">trained</span>` : null}${model.trainable ? html`<span class="tag">trainable</span>` : null}</span>
   </${Link}></li>`;
 }

@@ -8,7 +8,7 @@ import { attemptCount, canReplay, lastResult } from '../dashboard/deliveries/del
 import { errorText, gpuTitle, memoryText, userLines } from '../dashboard/overview/gpus.js';
 import { childState, failedFirst, healthSummary } from '../dashboard/overview/models.js';
 import { shares } from '../dashboard/overview/queues.js';
-import { slotCounts, slotText } from '../dashboard/overview/slots.js';
+import { processName, slotCounts, slotText } from '../dashboard/overview/slots.js';
 import { errorTone } from '../dashboard/overview/tiles.js';
 
 /** @param {Partial<import('../dashboard/deliveries/delivery.js').Delivery>} parts */
@@ -39,6 +39,17 @@ test('a process that starts for the first time does not restart', () => {
 test('a process is idle, busy, restarting, or what the server says', () => {
   const states = [child({}), child({ jobs: 1 }), child({ state: 'starting', restarts: 1 }), child({ state: 'defunct' })].map(childState);
   assert.deepEqual(states, ['idle', 'busy', 'restarting', 'defunct']);
+});
+
+test('a spare has no number, no slots, and waits', () => {
+  const spare = child({ spare: 'loaded', slots: 0 });
+  assert.equal(processName(spare), 'spare (loaded)');
+  assert.equal(processName(child({ number: 3 })), '#3');
+  assert.equal(childState(spare), 'standby');
+  const starting = child({ spare: 'imported', state: 'starting', slots: 0, restarts: 1 });
+  assert.equal(slotCounts({ slots: 2, slots_free: 2 }, [child({}), starting]).restarting, 0);
+  const onGpu = { model: 'local/a', number: 0, spare: 'loaded', pid: 7, memory_bytes: 2 ** 30 };
+  assert.deepEqual(userLines(gpu({ children: [onGpu] })), ['local/a spare (loaded): 1 GiB']);
 });
 
 test('failed models are first; ready and busy ones keep their order', () => {

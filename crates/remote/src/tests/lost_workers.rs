@@ -86,6 +86,14 @@ async fn a_worker_that_disconnects_and_does_not_reconnect_loses_its_jobs() {
             (log.facts.worker.as_deref(), log.facts.retries),
             (Some("w"), Some(1))
         );
+        let [lost] = &log.facts.lost[..] else {
+            panic!("one attempt was lost: {:?}", log.facts.lost)
+        };
+        assert_eq!(
+            (lost.number, lost.runner.as_deref(), lost.end),
+            (1, Some("dies"), Some(AttemptEnd::Lost))
+        );
+        assert!(lost.started_at < lost.ended_at && lost.ended_at <= log.facts.retried_at);
         assert_eq!(executor.retry_count(), 1);
     })
     .await;

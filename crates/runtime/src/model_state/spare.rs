@@ -1,5 +1,6 @@
 //! The state of the process that waits to replace a child. It is neither a child nor capacity.
 
+use tidegate_core::gpu::GpuId;
 use tidegate_core::pool_status::{ProcessState, SpareKind, SpareStatus};
 
 use super::{ChildState, ModelState};
@@ -27,6 +28,11 @@ impl ModelState {
         self.with_spare(kind, ProcessState::Starting, |stats| stats.started(pid));
     }
 
+    /// Records the GPUs that the process of a spare can use.
+    pub(crate) fn spare_gpus(&self, kind: SpareKind, gpus: &[GpuId]) {
+        self.with_spare(kind, ProcessState::Starting, |stats| stats.assigned(gpus));
+    }
+
     /// Records that the spare can replace a child.
     pub(crate) fn spare_ready(&self, kind: SpareKind) {
         self.with_spare(kind, ProcessState::Ready, |stats| stats.ready(0));
@@ -34,7 +40,10 @@ impl ModelState {
 
     /// Records that the spare has become a child, or has exited with the model.
     pub(crate) fn spare_gone(&self, kind: SpareKind) {
-        self.with_spare(kind, ProcessState::Starting, ChildStats::scaled_down);
+        self.with_spare(kind, ProcessState::Starting, |stats| {
+            stats.scaled_down();
+            stats.assigned(&[]);
+        });
     }
 
     /// Records that a spare has taken the place of a child that ended. Callers do not notice it.
@@ -51,6 +60,7 @@ impl ModelState {
             stats.ended(reason);
             // The next spare replaces no child.
             stats.scaled_down();
+            stats.assigned(&[]);
         });
     }
 

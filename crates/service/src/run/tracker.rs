@@ -378,6 +378,7 @@ impl Tracker {
 
     fn publish_begin(&mut self, began_at: Timestamp) {
         self.job.begin(began_at);
+        self.service.shared().begun_jobs.announce(&self.job);
         self.service
             .model
             .metrics

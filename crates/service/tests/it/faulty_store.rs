@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use tidegate_core::job_attempt::JobAttempt;
 use tidegate_core::lease::{Fence, LeaseRequest, LeaseResult, Nonce};
 use tidegate_core::outbox::{
     MessageFilter, MessageSummary, OutboxCounts, Reopened, SendOutcome, TakeRequest, TakenMessages,
@@ -382,6 +383,10 @@ impl Store for FaultyStore {
             return Err(fault());
         }
         self.store.get(account, id).await
+    }
+
+    async fn attempts(&self, account: &Account, id: &JobId) -> Result<Vec<JobAttempt>, StoreError> {
+        self.store.attempts(account, id).await
     }
 
     async fn list(&self, query: JobQuery) -> Result<Page<JobRecord>, StoreError> {

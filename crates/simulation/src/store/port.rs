@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
+use tidegate_core::job_attempt::JobAttempt;
 use tidegate_core::lease::{LeaseRequest, LeaseResult};
 use tidegate_core::leases::{
     AcquireRequest, AcquireResult, ClusterCounts, HeartbeatResult, HeldLease, Holder, JobProgress,
@@ -75,6 +76,14 @@ impl Store for StoreClient {
 
     async fn get(&self, account: &Account, id: &JobId) -> Result<Option<JobRecord>, StoreError> {
         self.call(|server| server.get(account, id)).await
+    }
+
+    async fn attempts(
+        &self,
+        _account: &Account,
+        _id: &JobId,
+    ) -> Result<Vec<JobAttempt>, StoreError> {
+        not_simulated("a list of attempts")
     }
 
     async fn list(&self, _query: JobQuery) -> Result<Page<JobRecord>, StoreError> {

@@ -5,10 +5,13 @@
 //! function that returns an empty store and a guard that cleans up when dropped. [`durability`]
 //! needs a process of its own and is called directly. A backend with documents only writes
 //! `conformance!(@documents open);`. A backend with leases of a cluster adds
-//! `conformance!(@cluster_leases open);`.
+//! `conformance!(@cluster_leases open);`, and `conformance!(@cluster_attempts open);` if it also records the
+//! attempts.
 #![expect(clippy::unwrap_used, reason = "these are tests")]
 
+pub mod attempts;
 pub mod blobs;
+pub mod cluster_attempts;
 pub mod cluster_leases;
 pub mod documents;
 pub mod durability;
@@ -55,6 +58,11 @@ macro_rules! conformance {
             a_lost_attempt_is_ended_without_a_lease,
             a_job_with_a_cancel_request_ends_as_canceled,
             an_ended_job_takes_no_cancel_request,
+        );
+        $crate::conformance!(@cases $open, attempts:
+            a_job_that_runs_once_has_one_attempt,
+            lost_attempts_are_on_record,
+            the_oldest_attempts_are_forgotten,
         );
         $crate::conformance!(@cases $open, open:
             open_jobs_come_in_the_order_of_acceptance,
@@ -149,6 +157,11 @@ macro_rules! conformance {
             no_interim_message_is_sent_after_the_final_one,
             an_interim_message_of_a_lost_sender_is_dropped,
             an_outdated_lease_stores_no_message,
+        );
+    };
+    (@cluster_attempts $open:ident) => {
+        $crate::conformance!(@cases $open, cluster_attempts:
+            attempts_name_their_directors,
         );
     };
     (@documents $open:ident) => {

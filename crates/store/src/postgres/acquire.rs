@@ -7,6 +7,7 @@ use tidegate_core::leases::{AcquireRequest, Holder};
 use tidegate_core::record::JobRecord;
 use tokio_postgres::Client;
 
+use super::attempts::{expired_at, with_last_attempt};
 use super::connection::LentConnection;
 use super::error::PgError;
 use super::jobs::attempt;
@@ -71,7 +72,12 @@ pub(super) async fn grant(
     const GRANT: &str = concat!(
         "UPDATE tidegate.jobs j SET status = 'processing', attempt = attempt + 1, lease_nonce = $3, started_at = ",
         now!(),
-        ", lease_holder = $4, lease_boot = $5, lease_expired = false
+        ", lease_holder = $4, lease_boot = $5, lease_expired = false, earlier_attempts = ",
+        with_last_attempt!(
+            "lost",
+            concat!("coalesce(", expired_at!(), ", ", now!(), ")")
+        ),
+        "
          WHERE account = $1 AND id = $2 AND completed_at IS NULL AND NOT cancel_requested
            AND lease_nonce IS DISTINCT FROM $3 AND attempt - released < $7
            AND (deadline IS NULL OR deadline > ",

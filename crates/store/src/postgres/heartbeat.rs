@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 use super::acquire::boot;
+use super::attempts::with_last_attempt;
 use super::error::PgError;
 use super::jobs::attempt;
 use super::query::{
@@ -144,9 +145,11 @@ fn held_lease(row: &Row) -> Result<HeldLease, PgError> {
 /// Gives a lease back. The number of the attempt is not used again; it does not count as a run.
 pub(super) async fn release(client: &Client, lease: &HeldLease) -> Result<bool, PgError> {
     const RELEASE: &str = concat!(
-        "UPDATE tidegate.jobs SET status = 'queued', started_at = NULL, released = released + 1, lease_nonce = NULL,
+        "UPDATE tidegate.jobs j SET status = 'queued', started_at = NULL, released = released + 1, lease_nonce = NULL,
              lease_holder = NULL, lease_boot = NULL, lease_expired = false, queued = false, waiting_since = ",
         now!(),
+        ", earlier_attempts = ",
+        with_last_attempt!("released", now!()),
         " WHERE account = $1 AND id = $2 AND completed_at IS NULL AND attempt = $3 AND lease_nonce = $4"
     );
     let released = execute(

@@ -4,6 +4,7 @@
 use tidegate_core::lease::{Fence, LeaseRequest, LeaseResult};
 use tokio_postgres::Client;
 
+use super::attempts::with_last_attempt;
 use super::error::PgError;
 use super::jobs::attempt;
 use super::query::{bigint, first, integer, text};
@@ -12,11 +13,15 @@ use crate::columns;
 
 /// Decides about a request.
 pub(super) async fn grant(client: &Client, request: &LeaseRequest) -> Result<LeaseResult, PgError> {
-    const GRANT: &str = "UPDATE tidegate.jobs SET status = 'processing', attempt = attempt + 1, lease_nonce = $4, started_at = $5,
-             lease_holder = NULL, lease_boot = NULL, lease_expired = false
+    const GRANT: &str = concat!(
+        "UPDATE tidegate.jobs j SET status = 'processing', attempt = attempt + 1, lease_nonce = $4, started_at = $5,
+             lease_holder = NULL, lease_boot = NULL, lease_expired = false, earlier_attempts = ",
+        with_last_attempt!("lost", "$5"),
+        "
          WHERE account = $1 AND id = $2 AND attempt = $3 AND completed_at IS NULL AND NOT cancel_requested
            AND lease_nonce IS DISTINCT FROM $4
-         RETURNING attempt";
+         RETURNING attempt"
+    );
     let granted = first(
         client,
         GRANT,

@@ -11,6 +11,7 @@
 //! ```
 
 mod acquire;
+mod attempts;
 mod connection;
 mod counts;
 mod documents;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
+use tidegate_core::job_attempt::JobAttempt;
 use tidegate_core::lease::{LeaseRequest, LeaseResult};
 use tidegate_core::outbox::{
     MessageFilter, MessageSummary, OutboxCounts, Reopened, SendOutcome, TakeRequest, TakenMessages,
@@ -248,6 +249,10 @@ impl Store for OwnedEndpointStore {
 
     async fn get(&self, account: &Account, id: &JobId) -> Result<Option<JobRecord>, StoreError> {
         self.store.get(account, id).await
+    }
+
+    async fn attempts(&self, account: &Account, id: &JobId) -> Result<Vec<JobAttempt>, StoreError> {
+        self.store.attempts(account, id).await
     }
 
     async fn list(&self, query: JobQuery) -> Result<Page<JobRecord>, StoreError> {

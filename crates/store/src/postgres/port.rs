@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
+use tidegate_core::job_attempt::JobAttempt;
 use tidegate_core::lease::{LeaseRequest, LeaseResult};
 use tidegate_core::outbox::{
     MessageFilter, MessageSummary, OutboxCounts, Reopened, SendOutcome, TakeRequest, TakenMessages,
@@ -22,7 +23,8 @@ use super::outbox::RecordedAttempt;
 use super::owned_endpoint::OwnerFence;
 use super::writer::LockOrder;
 use super::{
-    PostgresStore, documents, jobs, leases, list, outbox, outbox_take, retention, summaries,
+    PostgresStore, attempts, documents, jobs, leases, list, outbox, outbox_take, retention,
+    summaries,
 };
 
 /// Roughly how many bytes a change writes besides its payload.
@@ -105,6 +107,14 @@ impl Store for PostgresStore {
         self.connections
             .read_once((account, id), |client, (account, id)| {
                 Box::pin(jobs::get(client, account, id))
+            })
+            .await
+    }
+
+    async fn attempts(&self, account: &Account, id: &JobId) -> Result<Vec<JobAttempt>, StoreError> {
+        self.connections
+            .read((account, id), |client, (account, id)| {
+                Box::pin(attempts::of_job(client, account, id))
             })
             .await
     }

@@ -46,6 +46,8 @@ pub(super) async fn expire(client: &Client, limit: usize) -> Result<Vec<i64>, Pg
         " ORDER BY j.number LIMIT $1 FOR UPDATE OF j SKIP LOCKED)
          UPDATE tidegate.jobs j SET lease_expired = true, queued = false, waiting_since = ",
         now!(),
+        ", lease_expired_at = ",
+        now!(),
         " FROM chosen WHERE j.number = chosen.number RETURNING j.number"
     );
     let found = rows(client, EXPIRE, &[bigint(&count(limit))]).await?;

@@ -41,6 +41,10 @@ pub(super) const STEPS: &[Migration] = &[
         sql: include_str!("schema/5.sql"),
         usable_from: 1,
     },
+    Migration {
+        sql: include_str!("schema/6.sql"),
+        usable_from: 1,
+    },
 ];
 
 /// The layout of a database.

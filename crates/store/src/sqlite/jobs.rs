@@ -8,6 +8,7 @@ use tidegate_core::record::{Completion, JobRecord, JobSpec};
 use tidegate_core::store::{CancelRequestResult, FinishOutcome, Inserted, JobFinish, OpenJob};
 use tidegate_core::{Account, JobId, Status, chain};
 
+use super::attempts::with_last_attempt;
 use super::error::DbError;
 use super::lease_markers::LeaseMarker;
 use super::rows::{self, record_of};
@@ -23,6 +24,7 @@ pub(super) fn insert_leased(
     conn: &Connection,
     spec: &JobSpec,
     lease: &LeaseRequest,
+    opened_at: Timestamp,
 ) -> Result<Inserted, DbError> {
     let marker = LeaseMarker {
         fence: Fence {
@@ -32,7 +34,7 @@ pub(super) fn insert_leased(
         began_at: lease.began_at,
     };
     insert_with(conn, spec, |number| {
-        Ok(leases::store(conn, number, marker)?)
+        Ok(leases::store(conn, number, marker, opened_at)?)
     })
 }
 
@@ -118,14 +120,18 @@ pub(super) fn request_cancel(
     })
 }
 
-pub(super) fn finish(conn: &Connection, finish: &JobFinish) -> Result<FinishOutcome, DbError> {
+pub(super) fn finish(
+    conn: &Connection,
+    finish: &JobFinish,
+    opened_at: Timestamp,
+) -> Result<FinishOutcome, DbError> {
     if !finish.status.is_terminal() {
         return Err(DbError::Invalid(format!(
             "job `{}` cannot end as {:?}",
             finish.id, finish.status
         )));
     }
-    let Some(number) = mark_finished(conn, finish)? else {
+    let Some(number) = mark_finished(conn, finish, opened_at)? else {
         return why_not_finished(conn, finish);
     };
     insert_completion(conn, number, &finish.completion)?;
@@ -137,14 +143,21 @@ pub(super) fn finish(conn: &Connection, finish: &JobFinish) -> Result<FinishOutc
 
 /// A lease ends its own attempt, also if that is not committed yet, and also if its holder does not know
 /// that it was granted. Without a lease, the last known attempt can be ended.
-fn mark_finished(conn: &Connection, finish: &JobFinish) -> Result<Option<i64>, DbError> {
-    let mut statement = conn.prepare_cached(
+fn mark_finished(
+    conn: &Connection,
+    finish: &JobFinish,
+    opened_at: Timestamp,
+) -> Result<Option<i64>, DbError> {
+    let mut statement = conn.prepare_cached(concat!(
         "UPDATE jobs SET status = ?5, completed_at = ?6, attempt = max(attempt, ?3), end_nonce = ?4,
-             started_at = coalesce(?7, started_at), lease_nonce = CASE WHEN ?7 IS NULL THEN lease_nonce ELSE ?4 END
+             started_at = coalesce(?7, started_at), lease_nonce = CASE WHEN ?7 IS NULL THEN lease_nonce ELSE ?4 END,
+             earlier_attempts = CASE WHEN ?7 IS NULL THEN earlier_attempts ELSE ",
+        with_last_attempt!("?3", "?9", "?7"),
+        " END
          WHERE account = ?1 AND id = ?2 AND completed_at IS NULL AND (cancel_asked = 0 OR ?8)
            AND (attempt < ?3 OR (attempt = ?3 AND ?7 IS NULL) OR lease_nonce = ?4)
          RETURNING number",
-    )?;
+    ))?;
     let values = params![
         columns::account_text(&finish.account),
         finish.id.as_str(),
@@ -154,6 +167,7 @@ fn mark_finished(conn: &Connection, finish: &JobFinish) -> Result<Option<i64>, D
         columns::micros(finish.completion.completed_at),
         finish.began_at.map(columns::micros),
         finish.status == Status::Canceled,
+        columns::micros(opened_at),
     ];
     Ok(statement.query_row(values, |row| row.get(0)).optional()?)
 }

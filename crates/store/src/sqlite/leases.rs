@@ -1,8 +1,10 @@
 //! The statements for leases. Each function runs inside a transaction of its caller.
 
+use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 use tidegate_core::lease::{Fence, LeaseRequest, LeaseResult};
 
+use super::attempts::with_last_attempt;
 use super::error::DbError;
 use super::lease_markers::{LeaseMarker, LeaseMarkers, MarkerReservation};
 use crate::columns;
@@ -14,6 +16,15 @@ struct LeaseRow {
     nonce: Option<String>,
     cancel_requested: bool,
     is_ended: bool,
+}
+
+/// A lease that is granted, and is not stored yet.
+pub(super) struct GrantedMarker {
+    /// The number of the job.
+    pub(super) number: i64,
+    /// The lease of the attempt before this one, if it is not in the database.
+    pub(super) previous: Option<LeaseMarker>,
+    pub(super) lease: LeaseMarker,
 }
 
 /// The row of a job, if the job exists.
@@ -65,12 +76,13 @@ impl LeaseRow {
 }
 
 /// Decides about a request. If it is granted, `keep` gets the number of the job and the lease;
-/// otherwise the marker is as before.
+/// otherwise the marker is as before. `keep` also gets the lease of the attempt before it, if that is not in
+/// the database.
 pub(super) fn grant(
     conn: &Connection,
     markers: &LeaseMarkers,
     request: &LeaseRequest,
-    keep: impl FnOnce(i64, LeaseMarker) -> Result<(), DbError>,
+    keep: impl FnOnce(GrantedMarker) -> Result<(), DbError>,
 ) -> Result<LeaseResult, DbError> {
     let reservation = markers.reserve(request);
     let began_at = match reservation {
@@ -84,7 +96,15 @@ pub(super) fn grant(
         };
         let result = row.decide(request, reservation);
         if let LeaseResult::Granted(fence) = result {
-            keep(row.number, LeaseMarker { fence, began_at })?;
+            let previous = match reservation {
+                MarkerReservation::New(previous) => previous,
+                MarkerReservation::Same(_) | MarkerReservation::HeldByAnother => None,
+            };
+            keep(GrantedMarker {
+                number: row.number,
+                previous,
+                lease: LeaseMarker { fence, began_at },
+            })?;
         }
         Ok(result)
     });
@@ -101,16 +121,19 @@ pub(super) fn store(
     conn: &Connection,
     number: i64,
     marker: LeaseMarker,
+    opened_at: Timestamp,
 ) -> Result<(), rusqlite::Error> {
-    let mut statement = conn.prepare_cached(
-        "UPDATE jobs SET status = 'processing', attempt = ?2, lease_nonce = ?3, started_at = ?4
-         WHERE number = ?1 AND completed_at IS NULL AND attempt < ?2",
-    )?;
+    let mut statement = conn.prepare_cached(concat!(
+        "UPDATE jobs SET status = 'processing', attempt = ?2, lease_nonce = ?3, started_at = ?4, earlier_attempts = ",
+        with_last_attempt!("?2", "?5", "?4"),
+        " WHERE number = ?1 AND completed_at IS NULL AND attempt < ?2",
+    ))?;
     statement.execute(params![
         number,
         marker.fence.attempt,
         columns::nonce_text(marker.fence.nonce),
         columns::micros(marker.began_at),
+        columns::micros(opened_at),
     ])?;
     Ok(())
 }

@@ -9,6 +9,7 @@
 //!   caller ──read────► readers ◄───────────────────────┴─────────────────────────────┘
 //! ```
 
+mod attempts;
 mod checkpoint;
 mod data_dir;
 mod documents;
@@ -36,6 +37,7 @@ pub use open::{SqliteOptions, StoreOpenError};
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use lease_markers::LeaseMarkers;
 use reader_pool::ReaderPool;
 use tidegate_core::store::StoreMetrics;
@@ -52,6 +54,8 @@ pub struct SqliteStore {
     lease_reader: ReaderPool,
     writer: Writer,
     markers: Arc<LeaseMarkers>,
+    /// What ran before is over: one process at a time has the folder.
+    opened_at: Timestamp,
     meter: Arc<StoreMetrics>,
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+use tidegate_core::clock;
 use tidegate_core::store::StoreMetrics;
 
 use super::checkpoint::Checkpointer;
@@ -179,7 +181,9 @@ impl SqliteStore {
         let mut conn = open_read_write(&file).map_err(sql)?;
         schema::migrate(&mut conn, &file)?;
         let markers = folder.lease_markers()?;
-        commit_markers(&mut conn, &LeaseMarkers::read(&markers).map_err(io)?).map_err(sql)?;
+        let opened_at = clock::now();
+        let marked = LeaseMarkers::read(&markers).map_err(io)?;
+        commit_markers(&mut conn, &marked, opened_at).map_err(sql)?;
         let markers = LeaseMarkers::new(markers).map_err(io)?;
         limit(&conn, options.max_size).map_err(sql)?;
         if let Err(error) = outbox::release_all(&conn) {
@@ -207,6 +211,7 @@ impl SqliteStore {
             lease_reader,
             writer,
             markers: Arc::new(markers),
+            opened_at,
             meter,
         })
     }
@@ -216,10 +221,11 @@ impl SqliteStore {
 fn commit_markers(
     conn: &mut Connection,
     markers: &[(i64, LeaseMarker)],
+    opened_at: Timestamp,
 ) -> Result<(), rusqlite::Error> {
     let transaction = conn.transaction()?;
     for (number, marker) in markers {
-        leases::store(&transaction, *number, *marker)?;
+        leases::store(&transaction, *number, *marker, opened_at)?;
     }
     transaction.commit()
 }

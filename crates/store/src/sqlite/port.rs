@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 use rusqlite::Connection;
+use tidegate_core::job_attempt::JobAttempt;
 use tidegate_core::lease::{LeaseDurability, LeaseRequest, LeaseResult, Nonce};
 use tidegate_core::outbox::{
     MessageFilter, MessageSummary, OutboxCounts, Reopened, SendOutcome, TakeRequest, TakenMessages,
@@ -19,7 +20,7 @@ use tidegate_core::store::{
 use tidegate_core::{Account, JobId, Status};
 
 use super::error::DbError;
-use super::{SqliteStore, documents, jobs, leases, list, outbox, outbox_take, summaries};
+use super::{SqliteStore, attempts, documents, jobs, leases, list, outbox, outbox_take, summaries};
 
 /// Roughly how many bytes a change writes besides its payload.
 const OVERHEAD: usize = 512;
@@ -28,18 +29,24 @@ const OVERHEAD: usize = 512;
 impl JobRecords for SqliteStore {
     async fn lease(&self, request: LeaseRequest) -> Result<LeaseResult, StoreError> {
         match request.durability {
-            LeaseDurability::Process => self.mark_lease(request).await,
-            LeaseDurability::Machine => self.commit_lease(request).await,
+            // A second attempt is rare. Its lease is committed, so that the first one is on record.
+            LeaseDurability::Process if request.after_attempt == 0 => {
+                self.mark_lease(request).await
+            }
+            LeaseDurability::Process | LeaseDurability::Machine => self.commit_lease(request).await,
         }
     }
 
     async fn finish(&self, finish: JobFinish) -> Result<FinishOutcome, StoreError> {
         let (account, id) = (finish.account.clone(), finish.id.clone());
+        let opened_at = self.opened_at;
         // An attempt that is lost is ended under another nonce than that of its lease.
         let nonces = [self.marker_nonce(&account, &id), Some(finish.fence.nonce)];
         let outcome = self
             .writer
-            .change(size(&finish), move |conn| jobs::finish(conn, &finish))
+            .change(size(&finish), move |conn| {
+                jobs::finish(conn, &finish, opened_at)
+            })
             .await?;
         if matches!(
             outcome,
@@ -68,8 +75,9 @@ impl Store for SqliteStore {
         spec: JobSpec,
         lease: LeaseRequest,
     ) -> Result<Inserted, StoreError> {
+        let opened_at = self.opened_at;
         self.insert_with(spec, move |conn, spec| {
-            jobs::insert_leased(conn, spec, &lease)
+            jobs::insert_leased(conn, spec, &lease, opened_at)
         })
         .await
     }
@@ -94,6 +102,19 @@ impl Store for SqliteStore {
             .read(move |conn| jobs::get(conn, &account, &id))
             .await?;
         Ok(found.map(|record| self.with_marker(record)))
+    }
+
+    async fn attempts(&self, account: &Account, id: &JobId) -> Result<Vec<JobAttempt>, StoreError> {
+        let marker = self.markers.get(account, id);
+        let (account, id) = (account.clone(), id.clone());
+        self.readers
+            .read(move |conn| {
+                let Some(columns) = attempts::columns_of(conn, &account, &id)? else {
+                    return Ok(Vec::new());
+                };
+                Ok(columns.with_marker(marker).list()?)
+            })
+            .await
     }
 
     async fn list(&self, query: JobQuery) -> Result<Page<JobRecord>, StoreError> {
@@ -235,8 +256,8 @@ impl SqliteStore {
         let markers = Arc::clone(&self.markers);
         self.lease_reader
             .read(move |conn| {
-                leases::grant(conn, &markers, &request, |number, _| {
-                    Ok(markers.write(&request, number)?)
+                leases::grant(conn, &markers, &request, |granted| {
+                    Ok(markers.write(&request, granted.number)?)
                 })
             })
             .await
@@ -246,11 +267,15 @@ impl SqliteStore {
     async fn commit_lease(&self, request: LeaseRequest) -> Result<LeaseResult, StoreError> {
         let markers = Arc::clone(&self.markers);
         let (account, id, nonce) = (request.account.clone(), request.id.clone(), request.nonce);
+        let opened_at = self.opened_at;
         let result = self
             .writer
             .change(OVERHEAD, move |conn| {
-                leases::grant(conn, &markers, &request, |number, marker| {
-                    Ok(leases::store(conn, number, marker)?)
+                leases::grant(conn, &markers, &request, |granted| {
+                    for marker in granted.previous.into_iter().chain([granted.lease]) {
+                        leases::store(conn, granted.number, marker, opened_at)?;
+                    }
+                    Ok(())
                 })
             })
             .await?;

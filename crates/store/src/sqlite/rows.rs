@@ -143,14 +143,15 @@ fn remote_facts_among(metrics: &mut Map<String, Value>) -> Option<RemoteFacts> {
         streamed,
         no_output,
         timed_out,
+        ..RemoteFacts::default()
     })
 }
 
-fn text<'row>(row: &'row Row<'_>, column: usize) -> Result<&'row str, DbError> {
+pub(super) fn text<'row>(row: &'row Row<'_>, column: usize) -> Result<&'row str, DbError> {
     Ok(row.get_ref(column)?.as_str().map_err(columns::corrupt)?)
 }
 
-fn timestamp(row: &Row<'_>, column: usize) -> Result<Option<jiff::Timestamp>, DbError> {
+pub(super) fn timestamp(row: &Row<'_>, column: usize) -> Result<Option<jiff::Timestamp>, DbError> {
     Ok(row
         .get::<_, Option<i64>>(column)?
         .map(columns::timestamp)

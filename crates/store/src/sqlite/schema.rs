@@ -20,6 +20,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("schema/5.sql"),
     include_str!("schema/6.sql"),
     include_str!("schema/7.sql"),
+    include_str!("schema/8.sql"),
 ];
 
 /// Migrates the database to the latest layout, one transaction per step.

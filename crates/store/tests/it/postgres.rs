@@ -15,3 +15,4 @@ async fn open() -> (TestDatabase, Arc<PostgresStore>) {
 
 tidegate_store::conformance!(open);
 tidegate_store::conformance!(@cluster_leases open);
+tidegate_store::conformance!(@cluster_attempts open);

@@ -1,6 +1,7 @@
 //! `tidegate logs`: prints and follows the logs of a job, or of models: their setups and their jobs.
 
 mod job_logs;
+mod log_stream;
 mod log_writer;
 mod model_logs;
 mod setup_logs;

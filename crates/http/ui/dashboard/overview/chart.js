@@ -12,6 +12,8 @@ import { time } from '../../lib/format.js';
  */
 
 const HEIGHT = 192;
+/** The seconds between two labels of the time axis. uPlot's own steps leave five minutes with one label. */
+const STEPS = [5, 10, 15, 30, 60, 120, 180, 300];
 
 /**
  * @param {object} props
@@ -87,7 +89,7 @@ function chartOptions(place, legend, lines, format, view, onPointer) {
       y: { range: () => [0, view.current.top] },
     },
     axes: [
-      { ...axis, grid: { show: false }, space: 64, size: 28, values: (_, splits, _axis, _space, step) => splits.map((at) => clock(at, step)) },
+      { ...axis, grid: { show: false }, space: 64, size: 28, incrs: STEPS, values: (_, splits, _axis, _space, step) => splits.map((at) => clock(at, step)) },
       { ...axis, grid, space: 28, size: 64, gap: 8, values: (_, splits) => splits.map((value) => format(value)) },
     ],
     series: [

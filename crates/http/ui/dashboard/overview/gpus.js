@@ -2,6 +2,7 @@
 
 import { html } from '../../lib/html.js';
 import { bytes } from '../../lib/format.js';
+import { processName } from './slots.js';
 import { DataTable } from '../data_table.js';
 import { Panel, useLongList } from '../panel.js';
 
@@ -10,6 +11,7 @@ import { Panel, useLongList } from '../panel.js';
  * @typedef {object} GpuChild
  * @property {string} model
  * @property {number} number
+ * @property {string} [spare] `imported` or `loaded`: it waits to replace another one
  * @property {number | null} pid
  * @property {number | null} memory_bytes
  */
@@ -70,7 +72,7 @@ function Users({ gpu }) {
  * @returns {string[]}
  */
 export function userLines(gpu) {
-  const children = gpu.children.map((child) => `${child.model} #${child.number}: ${sizeText(child.memory_bytes)}`);
+  const children = gpu.children.map((child) => `${child.model} ${processName(child)}: ${sizeText(child.memory_bytes)}`);
   const count = gpu.other_processes ?? 0;
   const others = count > 0 ? [`${count} ${count === 1 ? 'other process' : 'other processes'}: ${sizeText(gpu.other_memory_bytes)}`] : [];
   return [...children, ...others];

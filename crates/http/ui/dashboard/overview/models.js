@@ -11,7 +11,7 @@ import { DataTable } from '../data_table.js';
 import { DisclosureButton, useOpenRows } from '../disclosure.js';
 import { shortVersion } from '../format.js';
 import { Panel, useLongList } from '../panel.js';
-import { Slots, slotCounts } from './slots.js';
+import { Slots, processName, slotCounts } from './slots.js';
 
 /** @typedef {import('../../lib/types.d.ts').ModelSection} Model */
 /** @typedef {import('./slots.js').Child} Child */
@@ -95,26 +95,27 @@ function Setup({ setup, name, onReload }) {
 function Processes({ model, processes }) {
   if (processes.length === 0) return html`<p class="muted">No process runs.</p>`;
   const columns = [
-    { id: 'number', label: 'Process', class: 'cell-title', cell: (/** @type {Child} */ child) => `#${child.number}` },
+    { id: 'number', label: 'Process', class: 'cell-title', cell: processName },
     { id: 'state', label: 'State', cell: (/** @type {Child} */ child) => html`<span class="row"><${Badge} state=${childState(child)} /><span class="muted">${ago(child.since)}</span></span>` },
     { id: 'pid', label: 'PID', number: true, cell: (/** @type {Child} */ child) => child.pid ?? '–' },
-    { id: 'jobs', label: 'Slots in use', number: true, cell: (/** @type {Child} */ child) => `${child.jobs} of ${child.slots}` },
+    { id: 'jobs', label: 'Slots in use', number: true, cell: (/** @type {Child} */ child) => (child.spare === undefined ? `${child.jobs} of ${child.slots}` : '–') },
     { id: 'memory', label: 'Memory', number: true, cell: (/** @type {Child} */ child) => bytes(child.memory_bytes) },
     ...(processes.some((child) => child.gpu) ? [{ id: 'gpu', label: 'GPU', cell: (/** @type {Child} */ child) => child.gpu ?? '–' }] : []),
     { id: 'restarts', label: 'Restarts', number: true, cell: (/** @type {Child} */ child) => number(child.restarts) },
-    { id: 'end', label: 'Last end', class: 'cell-wide', cell: (/** @type {Child} */ child) => html`<span class="break">${child.last_end ?? '–'}</span>` },
+    { id: 'end', label: 'Last end', class: 'cell-wide', cell: (/** @type {Child} */ child) => html`<span class="break lines">${child.last_end ?? '–'}</span>` },
   ];
-  return html`<div><h3>Processes</h3><${DataTable} label="Processes of ${model}" columns=${columns} rows=${processes} keyOf=${(/** @type {Child} */ child) => String(child.number)} /></div>`;
+  return html`<div><h3>Processes</h3><${DataTable} label="Processes of ${model}" columns=${columns} rows=${processes} keyOf=${processName} /></div>`;
 }
 
 /**
- * The state of a process. One that replaces another restarts; one with jobs is busy.
+ * The state of a process. One that replaces another restarts; one with jobs is busy; a spare waits.
  * @param {Child} child
  * @returns {string}
  */
 export function childState(child) {
   if (child.state === 'starting' && child.restarts > 0) return 'restarting';
   if (child.state !== 'ready') return child.state;
+  if (child.spare !== undefined) return 'standby';
   return child.jobs > 0 ? 'busy' : 'idle';
 }
 

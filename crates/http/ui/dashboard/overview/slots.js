@@ -13,6 +13,7 @@ import { html } from '../../lib/html.js';
  * @property {number} jobs
  * @property {number} [memory_bytes]
  * @property {string} [gpu]
+ * @property {string} [spare] `imported` or `loaded`: it waits to replace another one
  * @property {number} restarts
  * @property {string} since
  * @property {string} [last_end]
@@ -24,6 +25,15 @@ import { html } from '../../lib/html.js';
 const MAX_SQUARES = 16;
 
 /**
+ * What a process is called: its number, or that it is a spare, which has none.
+ * @param {{number: number, spare?: string}} process
+ * @returns {string}
+ */
+export function processName({ number, spare }) {
+  return spare === undefined ? `#${number}` : `spare (${spare})`;
+}
+
+/**
  * The slots of a model by their state. A process that restarts has no slots until it is ready; it counts
  * with as many as its siblings have, at least one.
  * @param {{slots: number, slots_free: number}} model
@@ -32,7 +42,7 @@ const MAX_SQUARES = 16;
  */
 export function slotCounts({ slots, slots_free: idle }, children) {
   const usual = Math.max(1, ...children.map((child) => child.slots));
-  const restarting = children.filter((child) => child.state === 'starting' && child.restarts > 0).length * usual;
+  const restarting = children.filter((child) => child.spare === undefined && child.state === 'starting' && child.restarts > 0).length * usual;
   return { idle, busy: Math.max(0, slots - idle), restarting };
 }
 

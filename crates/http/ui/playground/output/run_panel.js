@@ -6,8 +6,10 @@ import { Link, pageUrl } from '../../lib/router.js';
 import { Badge } from '../../components/badge.js';
 import { Empty, ErrorNote } from '../../components/notes.js';
 import { Icon } from '../../components/icon.js';
+import { StreamText } from '../../components/stream_text.js';
 import { Tabs } from '../../components/tabs.js';
 import { useRun } from '../run_view.js';
+import { stateLine } from '../state_line.js';
 import { TrainedVersion } from '../training.js';
 import { describeOutput } from './describe.js';
 import { Logs, Metrics, Raw } from './details.js';
@@ -39,7 +41,7 @@ export function RunPanel({ run, detail, onCancel, extraTabs = [], linked = true 
   return html`<section class="card run-panel" aria-label="Output">
     ${run === null ? null : html`<${RunHead} run=${run} onCancel=${onCancel} linked=${linked} />`}
     <${Tabs} id="run" label="Run" tabs=${tabs} current=${tab} onChange=${setTab}>
-      ${tab === 'output' ? html`<${OutputTab} run=${run} schema=${schema} />` : null}
+      ${tab === 'output' ? html`<${OutputTab} run=${run} schema=${schema} detail=${detail} />` : null}
       ${tab === 'logs' ? html`<${Logs} run=${run} setup=${detail?.setup ?? null} />` : null}
       ${tab === 'metrics' ? html`<${Metrics} metrics=${run?.job.metrics} />` : null}
       ${tab === 'raw' ? html`<${Raw} run=${run} path=${detail?.run.path ?? null} />` : null}
@@ -78,9 +80,10 @@ function RunHead({ run, onCancel, linked }) {
 }
 
 /**
- * @param {{run: RunView | null, schema: any}} props
+ * @param {{run: RunView | null, schema: any, detail: ModelDetail | null}} props
  */
-function OutputTab({ run, schema }) {
+function OutputTab({ run, schema, detail }) {
+  if (run === null && detail?.state.health.toUpperCase() === 'SETUP_FAILED') return html`<${FailedSetup} detail=${detail} />`;
   if (run === null) return html`<${Empty} icon="play" title="The output appears here">${describeOutput(schema)}</${Empty}>`;
   const { job, error } = run;
   const empty = run.parts.length === 0;
@@ -96,19 +99,30 @@ function OutputTab({ run, schema }) {
 }
 
 /**
+ * Why the model cannot run.
+ * @param {{detail: ModelDetail}} props
+ */
+function FailedSetup({ detail: { state, setup } }) {
+  return html`<div class="stack">
+    <${ErrorNote} title="The model could not be loaded" error=${stateLine(state, 0).text} />
+    ${setup?.logs ? html`<${StreamText} text=${setup.logs} label="Setup logs" class="log" />` : null}
+  </div>`;
+}
+
+/**
  * @param {{run: RunView}} props
  */
 function NoOutput({ run: { job, ended } }) {
   if (job.private || job.data_removed) return null;
-  if (!ended) return html`<div class="waiting"><span class="spinner" aria-hidden="true"></span>${waitingWords(job.status)}</div>`;
+  if (!ended) return html`<div class="waiting"><span class="spinner" aria-hidden="true"></span>${waitingWords(job)}</div>`;
   if (job.status === 'succeeded') return html`<${Empty} title="The model returned no output" />`;
   if (job.status === 'canceled') return html`<${Empty} icon="stop" title="The run was canceled before it had output" />`;
   return null;
 }
 
-/** @param {string | undefined} status */
-function waitingWords(status) {
-  if (status === 'queued') return 'Waiting for a free slot';
+/** @param {Partial<import('../../lib/types.d.ts').Job>} job */
+function waitingWords({ status, endpoint }) {
+  if (status === 'queued') return endpoint === undefined ? 'Waiting for a free slot' : 'Waiting for a worker';
   if (status === 'starting') return 'Starting';
   return status === 'processing' ? 'Running; no output yet' : 'Loading';
 }

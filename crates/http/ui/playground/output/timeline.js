@@ -22,13 +22,15 @@ export function phasesOf(job, now) {
   const loaded = job.loaded_s ?? 0;
   // While the job runs, the document's duration is that of the moment it was written.
   const ran = job.completed_at != null && job.ran_s != null ? job.ran_s : isStarted ? between(started, end) : job.ran_s ?? 0;
-  const waited = job.waited_s ?? Math.max(0, between(created, isStarted ? started : end) - loaded);
+  const isOver = isStarted || job.completed_at != null;
+  // The same holds for a job that waits.
+  const waited = (isOver ? job.waited_s : null) ?? Math.max(0, between(created, isStarted ? started : end) - loaded);
   const phases = [
     { id: 'waited', label: 'waited', seconds: waited },
     { id: 'loaded', label: 'loaded', seconds: loaded },
     { id: 'ran', label: 'ran', seconds: ran },
   ];
-  return phases.filter(({ id, seconds }) => seconds > 0 || id === 'ran');
+  return phases.filter(({ id, seconds }) => seconds > 0 || (id === 'ran' && isStarted));
 }
 
 /**

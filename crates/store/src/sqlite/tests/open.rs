@@ -190,7 +190,7 @@ fn a_newer_layout_is_refused_with_both_numbers() {
 
     let refused = open(folder.path()).unwrap_err().to_string();
     assert!(
-        refused.contains("layout 99") && refused.contains("up to 7"),
+        refused.contains("layout 99") && refused.contains("up to 8"),
         "{refused}"
     );
 }

@@ -27,6 +27,21 @@ struct JobResult {
     error: Option<String>,
 }
 
+#[derive(Debug, Deserialize)]
+struct AttemptList {
+    attempts: Vec<AttemptRow>,
+}
+
+/// One time that the job was given to a model.
+#[derive(Debug, Deserialize)]
+struct AttemptRow {
+    number: u32,
+    started_at: Option<jiff::Timestamp>,
+    ended_at: Option<jiff::Timestamp>,
+    end: Option<String>,
+    runner: Option<String>,
+}
+
 /// Reads the logs of a job from the begin on.
 pub(super) struct JobLogs<'a> {
     server: &'a AdminClient,
@@ -79,6 +94,7 @@ pub(super) async fn print(
     args: &LogsArgs,
 ) -> anyhow::Result<ExitCode> {
     let mut logs = JobLogs::new(server, job);
+    note_attempts(&logs).await;
     let mut text = tail(&logs.read().await?, args.tail).to_owned();
     loop {
         if let Err(ReaderGone) = write(&text) {
@@ -92,6 +108,39 @@ pub(super) async fn print(
             LogUpdate::Ended(status) => return Ok(report_end(&logs, &status).await),
         }
     }
+}
+
+/// Says on stderr that the job was run again, if it was: its logs are those of the last attempt.
+async fn note_attempts(JobLogs { server, job, .. }: &JobLogs<'_>) {
+    let path = ["admin", "jobs", job.owner(), &job.id, "attempts"];
+    // A server of an earlier version does not know the path.
+    let Ok(AttemptList { attempts }) = server.get(&path, &[]).await else {
+        return;
+    };
+    if attempts.len() < 2 {
+        return;
+    }
+    let mut err = std::io::stderr().lock();
+    for attempt in attempts {
+        // Ignored, because stderr may be closed.
+        writeln!(err, "{}", describe(&attempt)).ok();
+    }
+}
+
+/// An attempt as one line: `attempt 1 on d1: lost after 2.5 s`.
+fn describe(attempt: &AttemptRow) -> String {
+    let mut line = format!("attempt {}", attempt.number);
+    if let Some(runner) = &attempt.runner {
+        line.push_str(&format!(" on {runner}"));
+    }
+    let took = attempt.started_at.zip(attempt.ended_at);
+    let took = took.map(|(start, end)| end.duration_since(start).as_secs_f64());
+    match (&attempt.end, took) {
+        (Some(end), Some(took)) => line.push_str(&format!(": {end} after {took:.1} s")),
+        (Some(end), None) => line.push_str(&format!(": {end}")),
+        (None, _) => line.push_str(": running"),
+    }
+    line
 }
 
 /// Prints why the job did not succeed, and returns the exit code.
@@ -112,4 +161,20 @@ async fn report_end(JobLogs { server, job, .. }: &JobLogs<'_>, status: &str) -> 
         None => writeln!(err, "the job was {status}").ok(),
     };
     ExitCode::from(exit::FAILED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_is_one_line() {
+        let lost = r#"{"number": 1, "started_at": "2024-01-01T00:00:00Z", "ended_at": "2024-01-01T00:00:02.5Z", "end": "lost", "runner": "d1"}"#;
+        let running = r#"{"number": 2, "started_at": "2024-01-01T00:00:03Z"}"#;
+        let lines = [lost, running].map(|json| describe(&serde_json::from_str(json).unwrap()));
+        assert_eq!(
+            lines,
+            ["attempt 1 on d1: lost after 2.5 s", "attempt 2: running"]
+        );
+    }
 }

@@ -1,7 +1,7 @@
 //! The logs of models: the setup, then the jobs, each line with the name of its source.
 //!
-//! The server keeps logs by job. New jobs are found by listing the newest ones again and again: this works with
-//! every kind of server, and costs nothing while no command follows a model.
+//! The server streams the logs of jobs that it runs. Where directors run them, and on servers of earlier versions,
+//! the newest jobs are listed again and again, which misses jobs if more begin and end than a list has.
 
 use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
@@ -15,11 +15,12 @@ use jiff::Timestamp;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::job_logs::{JobLogs, LogUpdate};
+use super::log_stream::LogStream;
 use super::log_writer::{LogLines, ReaderGone, tail, write};
 use super::setup_logs::SetupLogs;
 use crate::admin_client::{AdminClient, JobList, JobRow};
 use crate::cli::LogsArgs;
-use crate::commands::ps::ModelRow;
+use crate::commands::ps::{ModelRow, STATUS};
 
 /// How many of the newest jobs of a model are printed at the begin.
 const EARLIER_JOBS: usize = 20;
@@ -83,7 +84,21 @@ struct ModelSource<'a> {
 /// Where following a model begins.
 struct FollowStart<'a> {
     setup: Option<SetupLogs<'a>>,
-    jobs: NewJobs,
+    jobs: JobSource<'a>,
+}
+
+/// Where the logs of jobs come from.
+enum JobSource<'a> {
+    /// The server streams them.
+    Stream(Box<LogStream<'a>>),
+    /// Each job is read by itself.
+    Lists(ListedJobs<'a>),
+}
+
+/// The jobs that were in a list of the server.
+#[derive(Default)]
+struct ListedJobs<'a> {
+    known: NewJobs,
     running: Vec<FollowedJob<'a>>,
 }
 
@@ -109,19 +124,44 @@ impl ModelSource<'_> {
     /// What the setup and the newest jobs have printed, the oldest job first.
     async fn earlier(&self) -> anyhow::Result<(String, FollowStart<'_>)> {
         let mut text = String::new();
-        let mut start = FollowStart {
-            setup: SetupLogs::of(self.server, &self.model).filter(|_| self.has_setup),
-            jobs: NewJobs::default(),
-            running: Vec::new(),
-        };
-        if let Some(setup) = &mut start.setup {
+        let mut setup = SetupLogs::of(self.server, &self.model).filter(|_| self.has_setup);
+        if let Some(setup) = &mut setup {
             let mut lines = LogLines::named(self.label, "setup");
             text.push_str(&lines.add(&setup.read().await?.text));
             text.push_str(&lines.finish());
         }
+        let stream = match self.args.follow {
+            true => self.open_stream().await?,
+            false => None,
+        };
+        let jobs = match stream {
+            Some(mut stream) => {
+                text.push_str(&stream.earlier().await?);
+                JobSource::Stream(Box::new(stream))
+            }
+            None => {
+                let (earlier, listed) = self.earlier_jobs().await?;
+                text.push_str(&earlier);
+                JobSource::Lists(listed)
+            }
+        };
+        Ok((text, FollowStart { setup, jobs }))
+    }
+
+    async fn open_stream(&self) -> anyhow::Result<Option<LogStream<'_>>> {
+        let limit = EARLIER_JOBS.to_string();
+        let mut query = vec![("model", self.model.as_str()), ("limit", limit.as_str())];
+        let account = self.args.account.as_deref();
+        query.extend(account.map(|account| ("account", account)));
+        LogStream::open(self.server, &query, self.label).await
+    }
+
+    /// What the newest jobs of the list have printed.
+    async fn earlier_jobs(&self) -> anyhow::Result<(String, ListedJobs<'_>)> {
+        let (mut text, mut listed) = (String::new(), ListedJobs::default());
         let jobs = self.begun_jobs(EARLIER_JOBS).await?;
         let oldest = jobs.len().saturating_sub(EARLIER_JOBS);
-        for (n, job) in start.jobs.add(jobs).into_iter().enumerate() {
+        for (n, job) in listed.known.add(jobs).into_iter().enumerate() {
             let is_running = job.status == RUNNING;
             if n < oldest && !is_running {
                 continue;
@@ -132,11 +172,11 @@ impl ModelSource<'_> {
             };
             text.push_str(&followed.lines.add(&followed.logs.read().await?));
             match is_running {
-                true => start.running.push(followed),
+                true => listed.running.push(followed),
                 false => text.push_str(&followed.lines.finish()),
             }
         }
-        Ok((text, start))
+        Ok((text, listed))
     }
 
     /// Prints what the setup and the jobs print from now on.
@@ -147,10 +187,27 @@ impl ModelSource<'_> {
                 None => pending().await,
             }
         };
+        let jobs = async {
+            match start.jobs {
+                JobSource::Stream(stream) => self.follow_stream(*stream).await,
+                JobSource::Lists(listed) => self.follow_lists(listed).await,
+            }
+        };
         tokio::select! {
             end = setup => end,
-            end = self.follow_jobs(start.jobs, start.running) => end,
+            end = jobs => end,
         }
+    }
+
+    async fn follow_stream(&self, mut stream: LogStream<'_>) -> Result<Infallible, FollowEnd> {
+        while let Some(text) = stream.next().await? {
+            write(&text)?;
+        }
+        // The error of a request says why.
+        drop(self.server.get_raw(&STATUS, &[]).await?);
+        Err(FollowEnd::Failed(anyhow::anyhow!(
+            "the server has ended the stream of logs; it was restarted, or the token was revoked"
+        )))
     }
 
     async fn follow_setup(&self, mut setup: SetupLogs<'_>) -> Result<Infallible, FollowEnd> {
@@ -165,11 +222,11 @@ impl ModelSource<'_> {
         }
     }
 
-    async fn follow_jobs(
-        &self,
-        mut jobs: NewJobs,
-        running: Vec<FollowedJob<'_>>,
-    ) -> Result<Infallible, FollowEnd> {
+    async fn follow_lists(&self, listed: ListedJobs<'_>) -> Result<Infallible, FollowEnd> {
+        let ListedJobs {
+            known: mut jobs,
+            running,
+        } = listed;
         let mut running: FuturesUnordered<_> = running.into_iter().map(FollowedJob::run).collect();
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

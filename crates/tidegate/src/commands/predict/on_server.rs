@@ -132,7 +132,10 @@ impl Prediction<'_> {
     /// stream; nothing ran then.
     async fn stream(&self, request: Bytes) -> anyhow::Result<Option<Bytes>> {
         let url = self.server.at(&self.path, &[])?;
-        let mut response = self.server.fetch_events(&url, request, REMEDY).await?;
+        let mut response = self
+            .server
+            .fetch_events(&url, Some(request), REMEDY)
+            .await?;
         let base = self.server.base();
         if response.status() == NOT_STREAMING {
             return Ok(None);

@@ -30,11 +30,11 @@ pub(super) fn cards(status: &ServerStatus) -> String {
 pub(super) fn holders(status: &ServerStatus, filter: RowFilter<'_>) -> String {
     let rows = status.gpus.iter().flat_map(|gpu| {
         let shown = gpu.children.iter();
-        let shown = shown.filter(|child| filter.has_model(&child.model));
+        let shown = shown.filter(|child| filter.has_model(&child.name.model));
         let own = shown.map(|child| {
             vec![
                 gpu.id.clone(),
-                format!("{}#{}", child.model, child.number),
+                child.name.to_string(),
                 or_none(child.pid.map(|pid| pid.to_string())),
                 or_none(child.memory_bytes.map(size)),
             ]

@@ -1,6 +1,8 @@
 //! The response of `GET /admin/status`. Sections that the server does not have, or that the account may not
 //! see, are empty.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -70,11 +72,29 @@ pub(super) struct ShareRow {
     pub(super) oldest_wait_s: Option<f64>,
 }
 
+/// What a process is called: `local/echo#0`, or `local/echo spare` if it waits to replace another one.
+#[derive(Debug, Deserialize)]
+pub(super) struct ProcessName {
+    pub(super) model: String,
+    number: usize,
+    /// How much of the model a spare has loaded.
+    spare: Option<String>,
+}
+
+impl fmt::Display for ProcessName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.spare {
+            Some(_) => write!(f, "{} spare", self.model),
+            None => write!(f, "{}#{}", self.model, self.number),
+        }
+    }
+}
+
 /// One process of a model.
 #[derive(Debug, Deserialize)]
 pub(super) struct ProcessRow {
-    pub(super) model: String,
-    pub(super) number: usize,
+    #[serde(flatten)]
+    pub(super) name: ProcessName,
     pub(super) pid: Option<u32>,
     pub(super) state: String,
     pub(super) since: Timestamp,
@@ -104,8 +124,8 @@ pub(super) struct GpuRow {
 /// A process of a model on a GPU.
 #[derive(Debug, Deserialize)]
 pub(super) struct GpuProcessRow {
-    pub(super) model: String,
-    pub(super) number: usize,
+    #[serde(flatten)]
+    pub(super) name: ProcessName,
     pub(super) pid: Option<u32>,
     pub(super) memory_bytes: Option<u64>,
 }

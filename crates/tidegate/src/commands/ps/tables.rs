@@ -94,7 +94,7 @@ fn models(status: &ServerStatus, filter: RowFilter<'_>) -> String {
 
 fn processes(status: &ServerStatus, filter: RowFilter<'_>, now: Timestamp) -> String {
     let shown = status.children.iter();
-    let shown = shown.filter(|process| filter.has_model(&process.model));
+    let shown = shown.filter(|process| filter.has_model(&process.name.model));
     table(
         &[
             "PROCESS", "PID", "STATE", "SINCE", "SLOTS", "MEMORY", "RESTARTS", "LAST END",
@@ -103,7 +103,7 @@ fn processes(status: &ServerStatus, filter: RowFilter<'_>, now: Timestamp) -> St
             let since = now.duration_since(process.since).as_secs_f64();
             let memory = process.memory_bytes;
             vec![
-                format!("{}#{}", process.model, process.number),
+                process.name.to_string(),
                 or_none(process.pid.map(|pid| pid.to_string())),
                 process.state.clone(),
                 short_duration(since),
@@ -292,7 +292,9 @@ mod tests {
             "models": [model("local/echo"), model("local/other")],
             "queues": [{ "model": "local/echo", "waiting": 3, "running": 2, "oldest_wait_s": 61.0, "accounts": [share] }],
             "children": [{ "model": "local/echo", "number": 0, "pid": 71, "state": "ready", "slots": 2, "jobs": 2,
-                "since": "2023-11-14T22:13:00Z", "memory_bytes": 12_582_912, "restarts": 1, "last_end": "killed by SIGKILL" }],
+                "since": "2023-11-14T22:13:00Z", "memory_bytes": 12_582_912, "restarts": 1, "last_end": "killed by SIGKILL" },
+                { "model": "local/echo", "number": 0, "spare": "loaded", "pid": 72, "state": "ready", "slots": 0, "jobs": 0,
+                "since": "2023-11-14T22:13:00Z", "restarts": 0 }],
             "new_section": {},
         }))
         .unwrap();
@@ -303,8 +305,9 @@ MODEL        STATE  SLOTS  WAITING  RUNNING  OLDEST  DETAIL
 local/echo   BUSY   2/2    3        2        1m01s   -
 local/other  BUSY   2/2    3        2        -       -
 
-PROCESS       PID  STATE  SINCE  SLOTS  MEMORY     RESTARTS  LAST END
-local/echo#0  71   ready  20s    2/2    12.00 MiB  1         killed by SIGKILL
+PROCESS           PID  STATE  SINCE  SLOTS  MEMORY     RESTARTS  LAST END
+local/echo#0      71   ready  20s    2/2    12.00 MiB  1         killed by SIGKILL
+local/echo spare  72   ready  20s    0/0    -          0         -
 
 QUEUE       ACCOUNT  WAITING  RUNNING  OLDEST
 local/echo  ann      3        2        1m01s

@@ -39,11 +39,23 @@ pub(in crate::ui::api_docs) static ADMIN: RouteTable = RouteTable {
             "List GPUs and the processes that use them",
             &[],
         ),
+        route(
+            "GET",
+            "/admin/logs",
+            "Follow the logs of the jobs of a model as events",
+            &[],
+        ),
         route("GET", "/admin/jobs", "List jobs, open ones first", &[]),
         route(
             "GET",
             "/admin/jobs/{account}/{id}",
             "Get a job with its logs",
+            &[],
+        ),
+        route(
+            "GET",
+            "/admin/jobs/{account}/{id}/attempts",
+            "List the attempts to run a job",
             &[],
         ),
         route(
