@@ -1,11 +1,11 @@
-//! The loop of one version, or of the versions that were trained from it: waits for a free place, takes one message from the queues of the version, and
-//! starts its job.
+//! The loop of one version, or of the versions that were trained from it: waits for free places, takes a message for
+//! each from the queues of the version, and starts their jobs.
 //!
-//! Messages that wait are taken from the queues of the version in turn. If none waits, all queues are read
-//! at the same time, so that a message of any of them starts at once; if a second read gets a message while
-//! no place is free, that message is put back.
+//! A version with one queue has a read in progress for each free place; the queue combines them. Of several queues,
+//! one message at a time is taken in turn. If none waits, all queues are read at the same time, so that a message of
+//! any of them starts at once; if a second read gets a message while no place is free, that message is put back.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +23,9 @@ use crate::job_run::TakenMessage;
 const BLOCK: Duration = Duration::from_secs(1);
 /// The pause after the queue could not be read.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The most reads of one queue in progress.
+const MAX_READS: usize = 16;
 
 /// What a loop takes messages for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,12 +51,13 @@ pub(crate) struct VersionLoop {
     director: Arc<Inner>,
     version: Arc<ServedVersion>,
     capacity: Arc<ModelCapacity>,
-    /// The right to take the next message.
-    place: Option<Place>,
+    /// The rights to take the next messages.
+    places: Vec<Place>,
     /// The reads in progress. They are not interrupted: a message that a read has just taken would have no
     /// owner.
     reads: FuturesUnordered<BoxFuture<(QueueName, Option<Claim>)>>,
-    reading: HashSet<QueueName>,
+    /// How many of them read each queue.
+    reading: HashMap<QueueName, usize>,
     /// Which queue is asked first, if there are several.
     turn: usize,
 }
@@ -73,9 +77,9 @@ impl VersionLoop {
             capacity: Arc::new(capacity),
             director,
             version,
-            place: None,
+            places: Vec::new(),
             reads: FuturesUnordered::new(),
-            reading: HashSet::new(),
+            reading: HashMap::new(),
             turn: 0,
         }
     }
@@ -84,24 +88,24 @@ impl VersionLoop {
     pub(crate) async fn run(mut self) {
         let (director, capacity) = (Arc::clone(&self.director), Arc::clone(&self.capacity));
         while !director.draining.is_cancelled() {
-            if self.place.is_some() {
+            if !self.places.is_empty() {
                 if let Some(claim) = self.take_waiting().await {
                     self.start_job(claim).await;
                     continue;
                 }
                 self.start_reads();
             }
-            let is_idle = self.place.is_some() && self.reads.is_empty();
+            let is_idle = !self.places.is_empty() && self.reads.is_empty();
             tokio::select! {
                 biased;
                 () = director.draining.cancelled() => {}
                 Some((queue, claim)) = self.reads.next(), if !self.reads.is_empty() => {
-                    self.reading.remove(&queue);
+                    self.ended_read(&queue);
                     if let Some(claim) = claim {
                         self.start_job(claim).await;
                     }
                 }
-                place = capacity.place(), if self.place.is_none() => self.place = Some(place),
+                place = capacity.place(), if self.places.is_empty() => self.places.push(place),
                 () = has_queues(&director, &self.key), if is_idle => {}
             }
         }
@@ -122,7 +126,7 @@ impl VersionLoop {
         self.turn = (self.turn + 1) % queues.len();
         queues.rotate_left(self.turn);
         for queue in queues {
-            if self.reading.contains(&queue) {
+            if self.reading.contains_key(&queue) {
                 continue;
             }
             let now = TakeOptions::within(Duration::ZERO);
@@ -136,19 +140,45 @@ impl VersionLoop {
         None
     }
 
-    /// Reads the queues that are not being read.
+    /// Reads the queues that are not being read, the only one for each place.
     fn start_reads(&mut self) {
-        for queue in queues_now(&self.director, &self.key) {
-            if self.reading.insert(queue.clone()) {
-                self.reads
-                    .push(Box::pin(read(Arc::clone(&self.director), queue)));
+        let queues = queues_now(&self.director, &self.key);
+        let wanted = match queues.len() {
+            1 => self.take_places(),
+            _ => 1,
+        };
+        for queue in queues {
+            let reading = self.reading.entry(queue.clone()).or_default();
+            while *reading < wanted {
+                *reading += 1;
+                let read = read(Arc::clone(&self.director), queue.clone());
+                self.reads.push(Box::pin(read));
+            }
+        }
+    }
+
+    /// Takes the places that are free now; the number of all.
+    fn take_places(&mut self) -> usize {
+        while self.places.len() < MAX_READS
+            && let Some(place) = self.capacity.try_place()
+        {
+            self.places.push(place);
+        }
+        self.places.len()
+    }
+
+    fn ended_read(&mut self, queue: &QueueName) {
+        if let Some(reading) = self.reading.get_mut(queue) {
+            *reading -= 1;
+            if *reading == 0 {
+                self.reading.remove(queue);
             }
         }
     }
 
     /// Starts the job of a message, if there is a place for it.
     async fn start_job(&mut self, claim: Claim) {
-        let Some(place) = self.place.take().or_else(|| self.capacity.try_place()) else {
+        let Some(place) = self.places.pop().or_else(|| self.capacity.try_place()) else {
             return self.director.claims.hold(claim).put_back().await;
         };
         let message = TakenMessage {

@@ -1,9 +1,11 @@
 //! The fetcher of a queue: the only task of the process that reads its messages. Callers of `take` send it a
-//! request and get one message each, so the number of reads does not depend on the number of callers.
+//! request and get one message each. One read takes the messages of all callers that wait, so the number of reads
+//! does not depend on the number of callers.
 //!
 //! A read is never interrupted: the server would have delivered a message that no process knows. A message whose
-//! caller is gone waits again.
+//! caller is gone goes to another one, or waits again.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,9 @@ use super::reply::{self, Delivered};
 const BLOCK: Duration = Duration::from_secs(1);
 /// The same if there are several servers, which are read in turn.
 const BLOCK_IN_TURN: Duration = Duration::from_millis(100);
+
+/// The most messages of one read that does not wait.
+const MAX_AT_ONCE: usize = 32;
 
 /// A request for a message.
 pub(super) struct FetchRequest {
@@ -78,54 +83,99 @@ impl Fetcher {
         })
     }
 
-    /// Answers requests, one after the other.
+    /// Answers requests, in their order.
     pub(super) async fn run(mut self, mut requests: mpsc::Receiver<FetchRequest>) {
-        while let Some(request) = requests.recv().await {
-            if request.reply.is_closed() {
-                continue;
-            }
-            let taken = self.take(&request).await;
-            if let Err(Ok(Some(unwanted))) = request.reply.send(taken) {
-                let put_back = self
-                    .shared
-                    .put_back(&unwanted, DeliveryCount::Restore)
-                    .await;
-                if let Err(error) = put_back {
-                    // Upkeep finds the message again.
-                    tracing::warn!(queue = %self.queue, %error, "failed to put message back");
+        let mut waiting = VecDeque::new();
+        loop {
+            if waiting.is_empty() {
+                match requests.recv().await {
+                    Some(request) => waiting.push_back(request),
+                    None => return,
                 }
             }
+            while let Ok(request) = requests.try_recv() {
+                waiting.push_back(request);
+            }
+            waiting.retain(|request| !request.reply.is_closed());
+            self.serve(&mut waiting).await;
         }
     }
 
-    async fn take(&mut self, request: &FetchRequest) -> Result<Option<Claim>, QueueError> {
-        loop {
-            if let Some(claim) = self.take_now(request.options).await? {
-                return Ok(Some(claim));
+    /// Takes messages for the requests that wait, and answers those whose time is over.
+    async fn serve(&mut self, waiting: &mut VecDeque<FetchRequest>) {
+        let Some(options) = waiting.front().map(|first| first.options) else {
+            return;
+        };
+        let is_alike = |request: &&FetchRequest| {
+            request.options.prefer_same_stream == options.prefer_same_stream
+        };
+        let count = waiting.iter().take_while(is_alike).count();
+        match self.take_now(options, count.min(MAX_AT_ONCE)).await {
+            Ok(claims) if claims.is_empty() => {}
+            Ok(claims) => {
+                for claim in claims {
+                    self.give(waiting, claim).await;
+                }
+                return;
             }
-            let left = request.until.saturating_duration_since(Instant::now());
-            if left.is_zero() || request.reply.is_closed() {
-                return Ok(None);
+            Err(error) => {
+                for request in waiting.drain(..) {
+                    request.reply.send(Err(error.clone())).ok();
+                }
+                return;
             }
-            if let Some(claim) = self.wait(left).await {
-                return Ok(Some(claim));
-            }
+        }
+        let now = Instant::now();
+        let (over, rest): (Vec<_>, Vec<_>) =
+            waiting.drain(..).partition(|request| request.until <= now);
+        waiting.extend(rest);
+        for request in over {
+            request.reply.send(Ok(None)).ok();
+        }
+        if let Some(until) = waiting.iter().map(|request| request.until).min()
+            && let Some(claim) = self.wait(until.saturating_duration_since(now)).await
+        {
+            self.give(waiting, claim).await;
         }
     }
 
-    /// Takes a message that waits on any of the servers. A server that fails is skipped; if all fail, the
-    /// last error is returned.
-    async fn take_now(&mut self, options: TakeOptions) -> Result<Option<Claim>, QueueError> {
+    /// Gives a message to the first request whose caller is there.
+    async fn give(&self, waiting: &mut VecDeque<FetchRequest>, claim: Claim) {
+        let mut unwanted = claim;
+        while let Some(request) = waiting.pop_front() {
+            match request.reply.send(Ok(Some(unwanted))) {
+                Ok(()) => return,
+                Err(Ok(Some(claim))) => unwanted = claim,
+                Err(_) => unreachable!("the reply is the message"),
+            }
+        }
+        let put_back = self
+            .shared
+            .put_back(&unwanted, DeliveryCount::Restore)
+            .await;
+        if let Err(error) = put_back {
+            // Upkeep finds the message again.
+            tracing::warn!(queue = %self.queue, %error, "failed to put message back");
+        }
+    }
+
+    /// Takes up to `limit` messages that wait on one of the servers. A server that fails is skipped; if all fail,
+    /// the last error is returned.
+    async fn take_now(
+        &mut self,
+        options: TakeOptions,
+        limit: usize,
+    ) -> Result<Vec<Claim>, QueueError> {
         let count = self.servers.len();
         let (mut is_readable, mut last_error) = (false, None);
         for offset in 0..count {
             let server = (self.next_server + offset) % count;
-            match self.take_from(server, options).await {
-                Ok(Some(claim)) => {
+            match self.take_from(server, options, limit).await {
+                Ok(claims) if claims.is_empty() => is_readable = true,
+                Ok(claims) => {
                     self.next_server = (server + 1) % count;
-                    return Ok(Some(claim));
+                    return Ok(claims);
                 }
-                Ok(None) => is_readable = true,
                 Err(error) => {
                     // The reply may be lost, and not the message.
                     self.servers[server].needs_recovery = true;
@@ -138,16 +188,17 @@ impl Fetcher {
         }
         match last_error {
             Some(error) if !is_readable => Err(error),
-            Some(_) | None => Ok(None),
+            Some(_) | None => Ok(Vec::new()),
         }
     }
 
-    /// Takes a message of one server.
+    /// Takes up to `limit` messages of one server.
     async fn take_from(
         &mut self,
         server: usize,
         options: TakeOptions,
-    ) -> Result<Option<Claim>, QueueError> {
+        limit: usize,
+    ) -> Result<Vec<Claim>, QueueError> {
         self.recover(server).await?;
         let shared = Arc::clone(&self.shared);
         let backend = &shared.backends[server];
@@ -163,6 +214,7 @@ impl Fetcher {
                 shared.config.shards.to_string(),
                 shared.config.consumer.clone(),
                 first.to_string(),
+                limit.to_string(),
             ];
             let reply: Vec<Value> = backend
                 .on_queue(&shared.scripts.take, &self.queue, &arguments)
@@ -170,11 +222,12 @@ impl Fetcher {
             let (shards, delivered) =
                 reply::taken(reply).map_err(|error| backend.error(&RedisError::from(error)))?;
             self.servers[server].shards = shards;
-            let Some(delivered) = delivered else {
-                return Ok(None);
-            };
-            if let Some(claim) = self.claim(server, delivered).await? {
-                return Ok(Some(claim));
+            if delivered.is_empty() {
+                return Ok(Vec::new());
+            }
+            let claims = self.claim_all(server, delivered).await;
+            if !claims.is_empty() {
+                return Ok(claims);
             }
         }
     }
@@ -201,15 +254,7 @@ impl Fetcher {
         let block = left.min(longest).max(Duration::from_millis(1));
         match self.read_blocking(server, block).await {
             Ok(delivered) => {
-                let mut claims = Vec::new();
-                for message in delivered {
-                    match self.claim(server, message).await {
-                        Ok(claim) => claims.extend(claim),
-                        Err(error) => {
-                            tracing::warn!(queue = %self.queue, %error, "failed to handle message");
-                        }
-                    }
-                }
+                let mut claims = self.claim_all(server, delivered).await;
                 // One read of several streams may deliver one message of each.
                 for surplus in claims.drain(1.min(claims.len())..) {
                     let put_back = self.shared.put_back(&surplus, DeliveryCount::Restore).await;
@@ -253,6 +298,21 @@ impl Fetcher {
                 Err(error)
             }
         }
+    }
+
+    /// The claims of delivered messages.
+    async fn claim_all(&mut self, server: usize, delivered: Vec<Delivered>) -> Vec<Claim> {
+        let mut claims = Vec::with_capacity(delivered.len());
+        for message in delivered {
+            match self.claim(server, message).await {
+                Ok(claim) => claims.extend(claim),
+                Err(error) => {
+                    tracing::warn!(queue = %self.queue, %error, "failed to handle message");
+                    self.servers[server].needs_recovery = true;
+                }
+            }
+        }
+        claims
     }
 
     /// The claim of a delivered message. A message that names no job becomes a dead letter.

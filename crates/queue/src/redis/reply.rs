@@ -15,17 +15,12 @@ pub(super) struct Delivered {
     pub(super) deliveries: u32,
 }
 
-/// The reply of `take.lua`: the number of shards, and the message if there is one.
-pub(super) fn taken(reply: Vec<Value>) -> Result<(u16, Option<Delivered>), ParsingError> {
+/// The reply of `take.lua`: the number of shards, and the messages.
+pub(super) fn taken(reply: Vec<Value>) -> Result<(u16, Vec<Delivered>), ParsingError> {
     let mut reply = reply.into_iter();
     let shards = from_redis_value(reply.next().unwrap_or(Value::Nil))?;
-    let rest: Vec<Value> = reply.collect();
-    let delivered = if rest.is_empty() {
-        None
-    } else {
-        Some(delivered(rest)?)
-    };
-    Ok((shards, delivered))
+    let messages = reply.map(|message| delivered(from_redis_value(message)?));
+    Ok((shards, messages.collect::<Result<_, _>>()?))
 }
 
 /// A message of `take.lua` or `lost.lua`.

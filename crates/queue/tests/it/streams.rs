@@ -455,3 +455,92 @@ async fn a_queue_that_nobody_uses_is_forgotten_with_its_consumers() {
     push(&*queue, "ann", "b").await;
     assert_eq!(drain(&*queue).await, ["b"]);
 }
+
+/// The reads do not cost more when many wait for messages.
+#[tokio::test]
+async fn callers_that_wait_together_are_served_by_few_reads() {
+    let server = RedisServer::start();
+    let queue = server.open("one").await;
+    let jobs = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    push(&*queue, "ann", "first").await;
+    take(&*queue).await.expect("it waits");
+    for job in jobs {
+        push(&*queue, "ann", job).await;
+    }
+    let scripts = server.calls("evalsha");
+    let claims = futures_util::future::join_all(jobs.map(|_| take(&*queue))).await;
+    let scripts = server.calls("evalsha") - scripts;
+    let ids: Vec<String> = claims
+        .into_iter()
+        .map(|claim| claim.expect("it waits").entry.id.to_string())
+        .collect();
+    assert_eq!(ids, jobs);
+    assert!(scripts <= 3, "{scripts} reads");
+}
+
+/// An account with many messages does not delay the others.
+#[tokio::test]
+async fn a_read_of_several_messages_takes_one_of_each_shard_in_turn() {
+    let server = RedisServer::start();
+    let config = RedisQueueConfig {
+        account_shards: 1,
+        ..server.config("one")
+    };
+    let queue = RedisQueue::open(config).await.expect("the server runs");
+    let mut shards = BTreeMap::new();
+    for number in 0..100 {
+        let account = format!("account{number}");
+        let (stream, _) = push(&queue, &account, "first").await;
+        shards.entry(stream).or_insert(account);
+        if shards.len() == 3 {
+            break;
+        }
+    }
+    drain(&queue).await;
+    let accounts: Vec<String> = shards.into_values().collect();
+    for account in &accounts {
+        for job in ["a", "b", "c", "d"] {
+            push(&queue, account, job).await;
+        }
+    }
+    let claims = futures_util::future::join_all([0; 6].map(|_| take(&queue))).await;
+    let mut taken: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for claim in claims {
+        let entry = claim.expect("it waits").entry;
+        taken
+            .entry(entry.account.to_string())
+            .or_default()
+            .push(entry.id.to_string());
+    }
+    let all = accounts
+        .into_iter()
+        .map(|account| (account, vec!["a".to_owned(), "b".to_owned()]));
+    assert_eq!(taken, all.collect());
+}
+
+/// A message whose caller has gone is for the next caller.
+#[tokio::test]
+async fn a_message_is_not_lost_when_some_callers_have_gone() {
+    let server = RedisServer::start();
+    let queue = server.open("one").await;
+    let mut gone: Vec<_> = (0..3)
+        .map(|_| Box::pin(take_within(&*queue, Duration::from_secs(20))))
+        .collect();
+    for call in &mut gone {
+        assert!(futures_util::FutureExt::now_or_never(call).is_none());
+    }
+    eventually("a read waits", || server.has_blocked_reader()).await;
+    drop(gone);
+    push(&*queue, "ann", "a").await;
+    push(&*queue, "ann", "b").await;
+    let claims = futures_util::future::join_all(
+        [0; 2].map(|_| take_within(&*queue, Duration::from_secs(20))),
+    )
+    .await;
+    let mut ids: Vec<String> = claims
+        .into_iter()
+        .map(|claim| claim.expect("it waits").entry.id.to_string())
+        .collect();
+    ids.sort();
+    assert_eq!(ids, ["a", "b"]);
+}

@@ -231,7 +231,9 @@ impl DirectorCalls {
 
     /// Adds what the director needs to run a job that it has the lease of.
     async fn grant(&self, granted: GrantedLease) -> Result<LeaseReply, CallError> {
-        let target = &granted.record.spec.target;
+        let spec = &granted.record.spec;
+        self.cluster.queued_marks.remove(&JobRef::from(spec));
+        let target = &spec.target;
         let trained = match self.version_of_job(target).await? {
             VersionOfJob::Registered => None,
             VersionOfJob::Trained(trained) => Some(trained.version.clone()),

@@ -1,6 +1,7 @@
 //! Records which jobs are in the queue, many at once. A job that starts within the delay needs no record, so
 //! short jobs cost nothing here.
 
+use std::collections::HashSet;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,7 +23,7 @@ pub struct QueuedMarks {
 
 #[derive(Debug, Default)]
 struct Shared {
-    jobs: Mutex<Vec<JobRef>>,
+    jobs: Mutex<HashSet<JobRef>>,
     added: Notify,
 }
 
@@ -30,10 +31,16 @@ impl QueuedMarks {
     /// Adds a job that is in the queue.
     pub(super) fn add(&self, job: JobRef) {
         let mut jobs = self.lock();
-        jobs.push(job);
+        jobs.insert(job);
         if jobs.len() == 1 {
             self.shared.added.notify_one();
         }
+    }
+
+    /// Removes a job that a director has leased: the reconciliation does not look at its mark any more. If the
+    /// lease is lost or given back, the store removes the mark.
+    pub(super) fn remove(&self, job: &JobRef) {
+        self.lock().remove(job);
     }
 
     /// Records jobs, forever. Jobs whose entry the queue may have lost since are not recorded: the
@@ -45,7 +52,7 @@ impl QueuedMarks {
             self.shared.added.notified().await;
             tokio::time::sleep(DELAY).await;
             let epoch = queue.epoch().await;
-            let jobs = mem::take(&mut *self.lock());
+            let jobs: Vec<_> = mem::take(&mut *self.lock()).into_iter().collect();
             let count = jobs.len();
             match epoch {
                 Ok(epoch) if epoch == epoch_before => {}
@@ -65,10 +72,31 @@ impl QueuedMarks {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<JobRef>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<JobRef>> {
         self.shared
             .jobs
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::{Account, JobId};
+
+    use super::*;
+
+    #[test]
+    fn a_job_that_was_leased_is_not_recorded() {
+        let job = |id| JobRef {
+            account: Account::ANONYMOUS,
+            id: JobId::parse(id).expect("an id"),
+        };
+        let marks = QueuedMarks::default();
+        for id in ["leased", "waits"] {
+            marks.add(job(id));
+        }
+        marks.remove(&job("leased"));
+        assert_eq!(*marks.lock(), HashSet::from([job("waits")]));
     }
 }

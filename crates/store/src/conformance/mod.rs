@@ -10,6 +10,7 @@
 #![expect(clippy::unwrap_used, reason = "these are tests")]
 
 pub mod attempts;
+pub mod batches;
 pub mod blobs;
 pub mod cluster_attempts;
 pub mod cluster_leases;
@@ -63,6 +64,10 @@ macro_rules! conformance {
             a_job_that_runs_once_has_one_attempt,
             lost_attempts_are_on_record,
             the_oldest_attempts_are_forgotten,
+        );
+        $crate::conformance!(@cases $open, batches:
+            jobs_that_are_inserted_together_are_stored_as_they_are,
+            jobs_that_end_together_each_have_their_end,
         );
         $crate::conformance!(@cases $open, open:
             open_jobs_come_in_the_order_of_acceptance,
@@ -147,6 +152,13 @@ macro_rules! conformance {
             one_of_many_directors_gets_the_lease,
             a_cancel_races_with_a_lease,
         );
+        mod together {
+            use super::*;
+            $crate::conformance!(@cases $open, batches:
+                leases_that_are_requested_together_are_decided_one_by_one,
+                changes_of_all_kinds_are_made_together,
+            );
+        }
         $crate::conformance!(@cases $open, unqueued_jobs:
             unqueued_jobs_are_found,
             an_unqueued_job_is_claimed_once,

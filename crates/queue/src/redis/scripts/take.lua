@@ -1,7 +1,12 @@
--- KEYS: queue. ARGV: shards, consumer, first shard. Returns the number of shards and, if there is a message,
--- its shard, id, fields and number of deliveries.
-local queue, consumer, first = KEYS[1], ARGV[2], tonumber(ARGV[3])
+-- KEYS: queue. ARGV: shards, consumer, first shard, most messages. Returns the number of shards, and the shard, id,
+-- fields and number of deliveries of each message.
+local queue, consumer, first, limit = KEYS[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local shards = shards_of(queue, ARGV[1])
+local reply = { shards }
+
+local function is_full()
+  return #reply > limit
+end
 
 -- Deletes a message whose job has ended; returns whether it has.
 local function is_garbage(shard, id, fields)
@@ -17,7 +22,7 @@ local function is_garbage(shard, id, fields)
   return true
 end
 
-while true do
+while not is_full() do
   local place = redis.call('ZPOPMIN', 'meta:returned:' .. queue)[1]
   if not place then
     break
@@ -31,50 +36,72 @@ while true do
       redis.call('XACK', stream, GROUP, id)
     elseif not is_garbage(shard, id, fields) then
       redis.call('XCLAIM', stream, GROUP, consumer, 0, id, 'RETRYCOUNT', deliveries + 1, 'JUSTID')
-      return { shards, tonumber(shard), id, fields, deliveries + 1 }
+      reply[#reply + 1] = { tonumber(shard), id, fields, deliveries + 1 }
     end
   end
 end
 
--- Reads a message of a shard, if one waits there. Creates the stream and its group if needed.
+-- Reads a message of a shard, and returns whether one waited there. Creates the stream and its group if needed.
+-- Another error is returned too.
 local function read(shard)
   local stream = stream_of(queue, shard)
   while true do
-    local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', 1, 'STREAMS', stream, '>')
-    if reply and reply.err then
-      if not string.find(reply.err, 'NOGROUP') then
-        return reply
+    local found = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', 1, 'STREAMS', stream, '>')
+    if found and found.err then
+      if not string.find(found.err, 'NOGROUP') then
+        return false, found
       end
       ensure(stream)
-    elseif not reply or #reply == 0 then
-      return nil
+    elseif not found or #found == 0 then
+      return false
     else
-      local id, fields = reply[1][2][1][1], reply[1][2][1][2]
+      local id, fields = found[1][2][1][1], found[1][2][1][2]
       if not is_garbage(shard, id, fields) then
-        return { shards, shard, id, fields, 1 }
+        reply[#reply + 1] = { shard, id, fields, 1 }
+        return true
       end
     end
   end
 end
 
 -- Most shards are empty, which their length shows at a fraction of the cost of a read.
-local empty = {}
+local empty, others = {}, {}
 for offset = 0, shards - 1 do
+  if is_full() then
+    return reply
+  end
   local shard = (first + offset) % shards
   if redis.call('XLEN', stream_of(queue, shard)) == 0 then
     empty[#empty + 1] = shard
   else
-    local found = read(shard)
+    local found, failure = read(shard)
     if found then
-      return found
+      others[#others + 1] = shard
+    elseif failure and #reply == 1 then
+      return failure
     end
   end
 end
+-- One message of each shard in turn.
+while #others > 0 and not is_full() do
+  local left = {}
+  for _, shard in ipairs(others) do
+    if not is_full() and read(shard) then
+      left[#left + 1] = shard
+    end
+  end
+  others = left
+end
+if #reply > 1 then
+  return reply
+end
 -- The caller blocks on all shards next, so all must exist.
 for _, shard in ipairs(empty) do
-  local found = read(shard)
-  if found then
-    return found
+  local found, failure = read(shard)
+  if failure then
+    return failure
+  elseif found then
+    return reply
   end
 end
-return { shards }
+return reply
