@@ -9,7 +9,7 @@ from pathlib import Path
 from gpu.model_server import GpuServer, Program
 from gpu.models import copy
 from gpu.report import Report
-from tidebench import socket_load
+from tidebench import cores, socket_load
 from tidebench.client import request
 
 CONNECTIONS = (1, 8, 32, 64)
@@ -113,7 +113,7 @@ class BareLoop:
 
     def __init__(self, program: Program, folder: Path, kind: str) -> None:
         self._process = subprocess.Popen(
-            [program.python, BARE_LOOP, folder, kind],
+            [*cores.on(cores.split()[0]), program.python, BARE_LOOP, folder, kind],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -8,6 +8,7 @@ from pathlib import Path
 from gpu.model_server import GpuServer, Program
 from gpu.models import copy
 from gpu.report import Report
+from tidebench import cores
 from tidebench.client import Connection, Refused, request
 
 ROUNDS = 10
@@ -18,7 +19,10 @@ BARE_LOOP = Path(__file__).resolve().parent / "bare_decoder.py"
 def run(program: Program, report: Report) -> None:
     model = copy(program.work, "decoder")
     bare = subprocess.Popen(
-        [program.python, BARE_LOOP, model], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [*cores.on(cores.split()[0]), program.python, BARE_LOOP, model],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert bare.stdin and bare.stdout
     rows, ratios = [], []

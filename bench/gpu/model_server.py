@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidebench import cores
 from tidebench.peers import environment
 from tidebench.processes import Command, Tree
 from tidebench.server import free_port
@@ -38,7 +39,8 @@ class GpuServer:
         self.port = free_port()
         self.log = program.work / f"server-{self.port}.log"
         self.data = program.work / f"data-{self.port}"
-        argv: list[str | Path] = [program.tidegate, "serve", model, "--port", str(self.port)]
+        argv: list[str | Path] = [*cores.on(cores.split()[0]), program.tidegate, "serve", model]
+        argv += ["--port", str(self.port)]
         argv += ["--python", program.python, "--data-dir", self.data, *options]
         self.tree = Tree(Command(argv, program.work, environment() | (env or {})), self.log)
 

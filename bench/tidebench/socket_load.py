@@ -11,6 +11,7 @@ import socket
 import time
 from dataclasses import dataclass, field
 
+from tidebench import cores
 from tidebench.client import READ, TIMEOUT_S, content_length, status_of
 
 
@@ -39,7 +40,7 @@ class Flight:
 
 def post(port: int, wire: bytes, connections: int, seconds: float, expected: bytes) -> Counts:
     """Send `wire` again and again on each connection, for so many seconds."""
-    # The other half of the cores is for the server.
+    # The other half of the processors is for the server.
     processes = min(connections, max(1, (os.cpu_count() or 2) // 2))
     shares = [connections // processes + (n < connections % processes) for n in range(processes)]
     context = multiprocessing.get_context("fork")
@@ -58,6 +59,7 @@ def post(port: int, wire: bytes, connections: int, seconds: float, expected: byt
 
 
 def _loop(port: int, wire: bytes, connections: int, seconds: float, expected: bytes) -> Counts:
+    os.sched_setaffinity(0, cores.split()[1])
     counts = Counts()
     poll = select.epoll()
     flights: dict[int, Flight] = {}
