@@ -258,9 +258,10 @@ def test_a_wrong_list_is_found(page):
     assert violated(BOTH, page) == {"I26"}
 
 
-def test_an_unfairly_delayed_account_is_found():
+def unfair_history(*more: list) -> set[str]:
+    """The invariants that two jobs of an account break, with four jobs of another between their starts."""
     fair = RUN | {"fair": True, "accounts": 2}
-    mine = [accepted(N, 1, 1, account="a"), accepted(M, 1.1, 2, account="a"), ran(N, 2), ran(M, 20)]
+    mine = [accepted(N, 1, 1, account="a"), accepted(M, 1.1, 2, account="a"), ran(N, 2), ran(M, 20), *more]
     others = []
     for number in range(4):
         nonce = f"n1c2k{number}z"
@@ -268,7 +269,17 @@ def test_an_unfairly_delayed_account_is_found():
     flat = [fair, *[one for part in [*mine, *others] for one in part]]
     lines = [one | {"line": number} for number, one in enumerate(flat, 1)]
     found = check(History(sorted(lines, key=lambda one: one["t"])))
-    assert "I23" in {violation.invariant for violation in found}
+    return {violation.invariant for violation in found}
+
+
+def test_an_unfairly_delayed_account_is_found():
+    assert "I23" in unfair_history()
+
+
+def test_a_start_counts_although_the_client_did_not_get_the_response():
+    nonce = "n1c3k1z"
+    without_reply = accepted(nonce, 1.1, 30, account="a")[:1]
+    assert "I23" not in unfair_history(without_reply, ran(nonce, 5.5))
 
 
 def test_the_traceback_of_a_failed_job_needs_no_nonce():

@@ -35,6 +35,10 @@ pub(super) struct CancelCall {
     grace: Duration,
 }
 
+/// How long the end of a response is waited for after its client has gone. A client may leave after the last
+/// event and before the end; then there is nothing to stop.
+const END_GRACE: Duration = Duration::from_millis(50);
+
 type BoxedExchange = Pin<Box<dyn Future<Output = Result<FirstBytes, UpstreamError>> + Send>>;
 
 impl CancelCall {
@@ -66,8 +70,14 @@ impl CancelCall {
     }
 
     /// The client has gone while the body was read.
-    pub(super) fn stop_body(self, body: UpstreamBody, permit: EndpointPermit) {
-        self.spawn(read_to_end(body), permit);
+    pub(super) fn stop_body(self, mut body: UpstreamBody, permit: EndpointPermit) {
+        let tasks = self.tasks.clone();
+        tasks.spawn(async move {
+            let end = tokio::time::timeout(END_GRACE, read_to_end(&mut body)).await;
+            if end.is_err() {
+                self.spawn(async move { read_to_end(&mut body).await }, permit);
+            }
+        });
     }
 
     /// Asks the backend to stop, and gives the permit back when it has answered or the grace period is
@@ -98,9 +108,9 @@ impl CancelCall {
     }
 }
 
-/// Reads a body to its end and drops it.
-pub(super) async fn read_to_end(mut body: UpstreamBody) {
-    while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {}
+/// Reads a body to its end. Cancel-safe.
+pub(super) async fn read_to_end(body: &mut UpstreamBody) {
+    while let Some(Ok(_)) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {}
 }
 
 /// An exchange with a backend that does not stop on disconnect. If it is dropped, it goes on in a task.
@@ -141,8 +151,8 @@ impl Drop for DetachableExchange {
     fn drop(&mut self) {
         if let Some((exchange, permit)) = self.running.take() {
             let answer = async {
-                if let Ok(response) = exchange.await {
-                    read_to_end(response.rest).await;
+                if let Ok(mut response) = exchange.await {
+                    read_to_end(&mut response.rest).await;
                 }
             };
             self.cancel.clone().spawn(answer, permit);
