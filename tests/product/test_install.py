@@ -163,8 +163,14 @@ def test_an_installed_program_lends_its_package_to_environments(fake_uv, tmp_pat
     assert json.loads(output) == {"version": "1.0", "prefix": "None"}
 
 
+def path_with(installer: str) -> str:
+    """The `PATH` of a machine that has the real uv, or only pip."""
+    return f"{Path(sys.executable).parent}:{without_uv()}" if installer == "uv" else without_uv()
+
+
 @pytest.mark.timeout(240)
-def test_pip_installs_the_requirements_file(tmp_path):
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_the_requirements_file_is_installed(installer, tmp_path):
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     write_wheel(wheels, "1.0")
@@ -172,9 +178,10 @@ def test_pip_installs_the_requirements_file(tmp_path):
     requirements = f"# pinned\n--no-index\n--find-links {wheels}\n{PACKAGE}==1.0  # not the newest\n"
     yaml = "build:\n  python_requirements: requirements.txt\n"
     model = write_model(tmp_path / "model", yaml, requirements_txt=requirements)
-    env = tidegate_env(XDG_STATE_HOME=str(tmp_path / "state"), PATH=without_uv())
+    env = tidegate_env(XDG_STATE_HOME=str(tmp_path / "state"), PATH=path_with(installer))
     done = run("install", model, env=env)
     assert done.returncode == 0, done.stderr
+    assert f"with {installer}" in done.stderr
     assert "installing packages" in done.stderr and "installed after" in done.stderr
     assert json.loads(run("predict", model, env=env).stdout)["version"] == "1.0"
     again = run("install", model, env=env)
@@ -182,13 +189,20 @@ def test_pip_installs_the_requirements_file(tmp_path):
 
 
 @pytest.mark.timeout(240)
-def test_a_failed_installation_names_the_requirement_and_the_error_of_pip(tmp_path):
+@pytest.mark.parametrize(
+    ("installer", "message"),
+    [
+        ("pip", "No matching distribution found for no-such-package-at-all==9.9"),
+        ("uv", "no-such-package-at-all was not found"),
+    ],
+)
+def test_a_failed_installation_names_the_requirement_and_the_error(installer, message, tmp_path):
     model = write_model(tmp_path / "model", needs("--no-index", "no-such-package-at-all==9.9"))
-    env = tidegate_env(XDG_STATE_HOME=str(tmp_path / "state"), PATH=without_uv())
+    env = tidegate_env(XDG_STATE_HOME=str(tmp_path / "state"), PATH=path_with(installer))
     done = run("install", model, env=env)
     assert done.returncode == 1
     assert f"requirement: no-such-package-at-all==9.9 (`python_packages` in {model}/cog.yaml)" in done.stderr
-    assert "No matching distribution found for no-such-package-at-all==9.9" in done.stderr
+    assert message in done.stderr, done.stderr
     assert environments_in({"XDG_STATE_HOME": str(tmp_path / "state")}) == []
 
 

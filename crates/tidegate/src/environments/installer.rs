@@ -265,25 +265,15 @@ impl Installer<'_> {
     }
 }
 
-/// The lines that describe a problem; all lines if none does. The others name every package that was
-/// installed before.
+/// The lines from the first one that reports a problem; all lines if none does. Those before it name
+/// every package that was installed.
 fn problem_lines(lines: &[String]) -> String {
-    let is_problem = |line: &&String| {
+    let is_problem = |line: &String| {
         let line = line.trim_start().to_lowercase();
-        ["error", "×", "╰", "├", "│", "hint"]
-            .iter()
-            .any(|begin| line.starts_with(begin))
+        line.starts_with("error") || line.starts_with('×')
     };
-    let problems: Vec<&str> = lines
-        .iter()
-        .filter(is_problem)
-        .map(String::as_str)
-        .collect();
-    if problems.is_empty() {
-        lines.join("\n")
-    } else {
-        problems.join("\n")
-    }
+    let begin = lines.iter().position(is_problem).unwrap_or(0);
+    lines[begin..].join("\n")
 }
 
 fn find_uv() -> Option<PathBuf> {
@@ -307,6 +297,10 @@ mod tests {
         );
         let uv = lines(
             "Resolved 1 package\n  × No solution found when resolving dependencies:\n  ╰─▶ Because bad was not found",
+        );
+        assert!(problem_lines(&uv).contains("bad") && !problem_lines(&uv).contains("Resolved"));
+        let uv = lines(
+            "Resolved 1 package\nerror: No solution found when resolving dependencies\n  cause: Because bad was not found",
         );
         assert!(problem_lines(&uv).contains("bad") && !problem_lines(&uv).contains("Resolved"));
         assert_eq!(problem_lines(&lines("a\nb")), "a\nb");
