@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -87,6 +88,15 @@ def test_all_apis_share_one_port(serve: Callable[..., Server]) -> None:
     assert models == ["greeter"], "an endpoint is not a model of Replicate's API"
     served = server.get("/admin/models").json["models"]
     assert {model["model"] for model in served} == {"local/greeter", "runpod/echo"}
+
+
+def test_the_log_says_how_a_worker_is_started(serve: Callable[..., Server]) -> None:
+    server = serve("--endpoint", "echo")
+    hint = re.search(r"`tidegate (endpoints env [^`]+)`", server.log())
+    assert hint, server.log()
+    command = [str(tidegate_bin()), *hint[1].split()]
+    printed = subprocess.run(command, env=clean_env(), capture_output=True, text=True, check=True).stdout
+    assert f"http://127.0.0.1:{server.port}/v2/echo/job-take" in printed
 
 
 def test_endpoints_are_managed_while_the_server_runs_and_persist(serve: Callable[..., Server]) -> None:

@@ -184,6 +184,20 @@ impl EndpointSetup {
         names.join(",")
     }
 
+    /// Says in the log how a worker is started. Without one the jobs of an endpoint wait, also next to models.
+    pub(crate) fn log_how_to_start_a_worker(&self, url: &str) {
+        let endpoints = self.endpoints.all();
+        let name = match &endpoints[..] {
+            [] => return,
+            [endpoint] => endpoint.name.as_str(),
+            [_, ..] => "NAME",
+        };
+        tracing::info!(
+            "jobs of endpoints run on workers that connect to this server; \
+             `tidegate endpoints env {name} --url {url}` prints the environment of a worker"
+        );
+    }
+
     /// Hands out no more jobs, and starts no more requests of batches.
     pub(crate) async fn stop_handout(&self) {
         self.batches.close().await;

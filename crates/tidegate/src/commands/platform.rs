@@ -52,6 +52,7 @@ pub(crate) async fn platform(
         .config(&args.endpoint, &server, base_url, args.max_body)
         .await?;
     tracing::info!(url = server.url, endpoints = endpoints.names(), "listening");
+    endpoints.log_how_to_start_a_worker(&server.url);
     let services = models.clone();
     let mut server = server.start(ServerParts {
         routes: api::server_routes(endpoints.endpoints.clone(), config),

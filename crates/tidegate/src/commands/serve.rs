@@ -87,6 +87,7 @@ pub(crate) async fn serve(
     if let Some(endpoints) = &endpoints {
         endpoints.resume(resumed).await?;
         tracing::info!(endpoints = endpoints.names(), "serving endpoints");
+        endpoints.log_how_to_start_a_worker(&server.url);
     }
 
     let membership = router_membership(args, &server, &served)?;
