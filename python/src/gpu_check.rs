@@ -15,6 +15,7 @@ use tidegate_ipc::control::ControlResponse;
 
 use crate::control::{channel, lock};
 use crate::lifecycle::truncate;
+use crate::slot;
 
 /// The shortest time between two checks of jobs that have not failed.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -129,6 +130,7 @@ fn check_and_report() {
         error_of_gpu(py)
     });
     if let (Some(reason), Ok(control)) = (error, channel()) {
+        slot::refuse_batches();
         control.send(&ControlResponse::Broken { reason });
     }
 }

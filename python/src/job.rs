@@ -26,7 +26,7 @@ use crate::control::lock;
 use crate::encode::{append, encode, quote, to_json};
 use crate::gpu_check::{self, EndsOn};
 use crate::line_buffer::LineBuffer;
-use crate::slot::{AfterSend, SlotState};
+use crate::slot::{self, AfterSend, SlotState};
 use crate::{decode, spare_buffers};
 
 /// Larger outputs are sent as a file: a frame must stay below `frame::MAX`.
@@ -180,6 +180,7 @@ impl ChildJob {
         let mut last = Vec::with_capacity(256);
         self.take_unfinished_lines(&mut last);
         if let Some(reason) = broken {
+            slot::refuse_batches();
             let reason = reason.into();
             self.append_response(&mut last, &SlotResponse::Broken { reason });
         }
@@ -423,6 +424,7 @@ impl ChildJob {
 
     /// Asks the server to replace this child after the job. Only before the job's end.
     fn retire(&self, py: Python<'_>) {
+        slot::refuse_batches();
         let mut frames = Vec::new();
         self.append_response(&mut frames, &SlotResponse::Retire);
         self.send(py, &frames, AfterSend::KeepOpen);
@@ -430,6 +432,7 @@ impl ChildJob {
 
     /// Tells the server that this process can no longer use its GPU. Only before the job's end.
     fn broken(&self, py: Python<'_>, reason: &str) {
+        slot::refuse_batches();
         let reason = reason[..reason.floor_char_boundary(MAX_ERROR_BYTES)].into();
         let mut frames = Vec::new();
         self.append_response(&mut frames, &SlotResponse::Broken { reason });

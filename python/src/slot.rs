@@ -28,6 +28,8 @@ const CORKED_BYTES: usize = 1024 * 1024;
 static SLOTS: Mutex<Vec<Arc<SlotState>>> = Mutex::new(Vec::new());
 /// Whether the model is synchronous with one slot: output without a job then belongs to the running job.
 static SINGLE_JOB: AtomicBool = AtomicBool::new(false);
+/// Whether this process must run no more jobs. A batch that the server sent before it knew is ignored.
+static REFUSES_BATCHES: AtomicBool = AtomicBool::new(false);
 
 /// The state that the slot's reader, its writers and the control channel share.
 pub(crate) struct SlotState {
@@ -243,14 +245,22 @@ impl Slot {
 
     /// Like `recv`, for a model that batches: returns the list of the items of a batch, or a job.
     fn recv_batch(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.wait_for_frame(py)?
-            .then(|| self.take_batch(py))
-            .transpose()
+        while self.wait_for_frame(py)? {
+            if !self.ignore_if_refused() {
+                return self.take_batch(py).map(Some);
+            }
+        }
+        Ok(None)
     }
 
     /// Like `poll`, for a model that batches.
     fn poll_batch(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.poll_frame()?.then(|| self.take_batch(py)).transpose()
+        while self.poll_frame()? {
+            if !self.ignore_if_refused() {
+                return self.take_batch(py).map(Some);
+            }
+        }
+        Ok(None)
     }
 
     /// Collects messages until `uncork`, so that the results of a batch need one write.
@@ -313,6 +323,16 @@ impl Slot {
 
     fn fill(&self, wait: Wait) -> io::Result<FillStatus> {
         lock(&self.received).fill(|buffer| sys::recv(&self.state.socket, buffer, wait))
+    }
+
+    /// Removes the received frame if this process must run no more jobs: the server gives its items to
+    /// another process.
+    fn ignore_if_refused(&self) -> bool {
+        let refuses = REFUSES_BATCHES.load(Ordering::Relaxed);
+        if refuses {
+            lock(&self.received).consume();
+        }
+        refuses
     }
 
     /// Turns the received frame into the slot's current job.
@@ -428,6 +448,12 @@ pub(crate) fn connect_slots(path: &str, n: u32) -> PyResult<Vec<Slot>> {
 #[pyfunction]
 pub(crate) fn set_single_job() {
     SINGLE_JOB.store(true, Ordering::Relaxed);
+}
+
+/// Ignores the batches that arrive from now on. Must be called before the server learns that this process
+/// must get no more jobs.
+pub(crate) fn refuse_batches() {
+    REFUSES_BATCHES.store(true, Ordering::Relaxed);
 }
 
 /// The running job of a model that runs one job at a time.

@@ -36,6 +36,8 @@ class _Server:
         # The loop keeps only weak references to tasks.
         self._running: set[asyncio.Task[None]] = set()
         self._streams = StandardStreams()
+        # The slot of a model that batches, while its next batch waits for the running one.
+        self._paused: Slot | None = None
         self._stopped = False
         self.error: BaseException | None = None
 
@@ -51,11 +53,22 @@ class _Server:
 
     def on_readable(self, slot: "Slot") -> None:
         """Receive a job from the slot, or detect that the server has closed the slot."""
+        if self._running and self._plans.batch is not None:
+            # The next batch, which has to wait. The loop would report it again and again.
+            self._loop.remove_reader(slot.fileno())
+            self._paused = slot
+            return
+        while not self._stopped and self._receive(slot):
+            pass
+
+    def _receive(self, slot: "Slot") -> bool:
+        """Start what has arrived; returns whether the next batch may have arrived, too."""
+        is_batching = self._plans.batch is not None
         try:
-            work = slot.poll() if self._plans.batch is None else slot.poll_batch()
+            work = slot.poll_batch() if is_batching else slot.poll()
         except Exception as error:
             self._fail(error)
-            return
+            return False
         if work is not None:
             if not self._running:
                 self._streams.restore()
@@ -66,13 +79,23 @@ class _Server:
             task = self._start(coroutine)
             if task.done():
                 self._on_task_done(task, jobs)
-            else:
-                self._running.add(task)
-                task.add_done_callback(lambda task: self._on_task_done(task, jobs))
+                return is_batching
+            self._running.add(task)
+            task.add_done_callback(lambda task: self._on_task_done(task, jobs))
+            if is_batching:
+                task.add_done_callback(lambda _: self._receive_next(slot))
         elif slot.closed:
             self._loop.remove_reader(slot.fileno())
             self._open_slots -= 1
             self._stop_if_idle()
+        return False
+
+    def _receive_next(self, slot: "Slot") -> None:
+        """Receive the batch that the server has sent while another ran. It may have been read already."""
+        if self._paused is not None:
+            self._paused = None
+            self._loop.add_reader(slot.fileno(), self.on_readable, slot)
+        self.on_readable(slot)
 
     async def _run(self, job: "Job") -> None:
         plan = self._plans.for_job(job)

@@ -370,6 +370,123 @@ def test_a_canceled_item_keeps_its_files_until_its_batch_ends(start_server, jour
     assert journal.calls() == [["held"], ["a", "b"]], "the call did not fail"
 
 
+@pytest.fixture(params=["batches", "batches_async"])
+def ahead(start_server, journal, gate, request):
+    """A server whose model is busy and has received the full batch of a, b, c and d ahead."""
+    server = start_server(request.param, "--cancel-grace", "200ms", env=journal.env)
+    hold(server, journal, gate)
+    for name in "abcd":
+        join(server, name)
+    return server
+
+
+NEXT = list("abcd")
+
+
+def kill_children(server):
+    for pid in descendants(server.process.pid):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_the_next_full_batch_starts_without_the_server(ahead, journal, gate):
+    os.kill(ahead.process.pid, signal.SIGSTOP)
+    try:
+        gate.open()
+        wait_until(lambda: journal.calls() == [["held"], NEXT], "the next batch to run")
+    finally:
+        os.kill(ahead.process.pid, signal.SIGCONT)
+    assert [end(ahead, name)["output"] for name in ["held", *NEXT]] == [
+        "held of 1",
+        *(f"{name} of 4" for name in NEXT),
+    ]
+
+
+def test_a_death_does_not_count_for_the_batch_that_was_sent_ahead(ahead, journal):
+    kill_children(ahead)
+    assert end(ahead, "held")["error"].startswith("Worker crashed")
+    assert [end(ahead, name)["output"] for name in NEXT] == [f"{name} of 4" for name in NEXT]
+    assert journal.calls() == [["held"], NEXT]
+
+
+def test_an_item_that_was_sent_ahead_can_be_canceled(ahead, journal, gate):
+    assert ahead.cancel("b").status == 200
+    assert end(ahead, "b")["status"] == "canceled"
+    assert waiting(ahead) == 3
+    gate.open()
+    assert [end(ahead, name)["output"] for name in "acd"] == [f"{name} of 3" for name in "acd"]
+    assert journal.calls() == [["held"], ["a", "c", "d"]]
+
+
+def test_a_batch_that_was_sent_ahead_can_be_canceled(ahead, journal, gate):
+    pid = descendants(ahead.process.pid)
+    for name in NEXT:
+        assert ahead.cancel(name).status == 200
+        assert end(ahead, name)["status"] == "canceled"
+    gate.open()
+    assert end(ahead, "held")["output"] == "held of 1"
+    assert ahead.predict({"text": "next"}).json["output"] == "next of 1"
+    assert journal.calls() == [["held"], ["next"]]
+    assert descendants(ahead.process.pid) == pid, "the process was not replaced"
+
+
+def test_the_cancel_of_a_call_does_not_interrupt_the_next(ahead, journal):
+    pid = descendants(ahead.process.pid)
+    ahead.cancel("held")
+    assert end(ahead, "held")["status"] == "canceled"
+    assert [end(ahead, name)["output"] for name in NEXT] == [f"{name} of 4" for name in NEXT]
+    assert journal.calls() == [["held"], NEXT]
+    assert descendants(ahead.process.pid) == pid, "the process was not replaced"
+
+
+@pytest.mark.parametrize("model", ["batches", "batches_async"])
+def test_a_call_that_does_not_stop_gives_the_next_batch_back(start_server, journal, gate, model):
+    server = start_server(model, "--cancel-grace", "100ms", env=journal.env)
+    hold(server, journal, gate, input={"how": "stubborn"})
+    for name in NEXT:
+        join(server, name)
+    server.cancel("held")
+    assert [end(server, name)["output"] for name in NEXT] == [f"{name} of 4" for name in NEXT]
+
+
+def test_a_death_between_two_batches_does_not_count(start_server, journal, gate):
+    server = start_server("batches", env=journal.env)
+    hold(server, journal, gate, input={"how": "exit after"})
+    for name in NEXT:
+        join(server, name)
+    gate.open()
+    assert end(server, "held")["output"] == "held of 1"
+    assert [end(server, name)["output"] for name in NEXT] == [f"{name} of 4" for name in NEXT]
+
+
+def test_a_batch_that_was_sent_ahead_and_kills_its_process_runs_each_item_alone(start_server, journal, gate):
+    server = start_server("batches", env=journal.env)
+    hold(server, journal, gate)
+    for name in NEXT:
+        join(server, name, how="exit" if name == "b" else "")
+    gate.open()
+    assert end(server, "b")["error"] == "Worker crashed"
+    assert [end(server, name)["output"] for name in "acd"] == [f"{name} of 1" for name in "acd"]
+    assert journal.calls() == [["held"], NEXT, ["a"], ["b"], ["c"], ["d"]]
+
+
+def test_a_drain_finishes_a_batch_that_was_sent_ahead(ahead, journal, gate):
+    ahead.signal(signal.SIGTERM)
+    wait_until(lambda: ahead.refuses_connections(), "the listener to close")
+    gate.open()
+    assert ahead.wait_exit() == 0
+    assert journal.calls() == [["held"], NEXT]
+
+
+def test_a_large_batch_is_sent_ahead_while_the_running_call_prints(start_server, journal, gate):
+    server = start_server("batches", env=journal.env)
+    hold(server, journal, gate, input={"how": "talkative"})
+    for name in NEXT:
+        join(server, name, padding="x" * 500_000)
+    gate.open()
+    assert [end(server, name)["output"] for name in NEXT] == [f"{name} of 4" for name in NEXT]
+    assert len(end(server, "held")["logs"]) > 1_000_000
+
+
 def test_options_need_a_model_that_batches(start_server):
     server = start_server("echo", "--batch-size", "4", until=("SETUP_FAILED",))
     health = server.wait_health("SETUP_FAILED")

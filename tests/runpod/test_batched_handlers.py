@@ -93,3 +93,13 @@ def test_after_a_raise_each_job_runs_alone(server: Server, gate: Path) -> None:
         {"name": "a", "of": 1},
         {"name": "c", "of": 1},
     ]
+
+
+def test_a_batch_that_waits_runs_in_the_new_process(server: Server, gate: Path) -> None:
+    held = run(server, name="held", gate=str(gate), refresh=True)
+    wait_until(lambda: status(server, held).get("output") == "held runs", "the handler to run")
+    jobs = [join(server, pid=True) for _ in range(4)]
+    gate.touch()
+    before = end(server, held)["output"]["pid"]
+    (after,) = {end(server, job)["output"] for job in jobs}
+    assert after != before

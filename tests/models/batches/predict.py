@@ -14,6 +14,13 @@ def note(items):
             file.write(" ".join(item["text"] for item in items) + "\n")
 
 
+class Deadly(list):
+    """Results that end the process when nothing needs them any more."""
+
+    def __del__(self):
+        os._exit(3)
+
+
 class Predictor(BasePredictor):
     def predict(
         self,
@@ -39,9 +46,13 @@ class Predictor(BasePredictor):
                 except BaseException:
                     if item["how"] != "stubborn":
                         raise
-        return [self._one(item, len(items)) for item in items]
+        results = [self._one(item, len(items)) for item in items]
+        return Deadly(results) if items[0]["how"] == "exit after" else results
 
     def _one(self, item, size):
+        if item["how"] == "talkative":
+            for _ in range(200):
+                print("x" * 10_000)
         if item["how"] == "exit":
             os._exit(3)
         if item["how"] == "raise":

@@ -20,6 +20,10 @@ def one(wanted, size):
         raise ValueError(wanted["raise"])
     if "error" in wanted:
         return {"error": wanted["error"]}
+    if "refresh" in wanted:
+        return {"refresh_worker": True, "pid": os.getpid()}
+    if "pid" in wanted:
+        return os.getpid()
     if "exception" in wanted:
         return ValueError(wanted["exception"])
     return {"name": wanted.get("name"), "of": size}

@@ -1,18 +1,18 @@
 //! Runs batches on one child: takes the next one, sends it, distributes the answers.
+//!
+//! A full batch is sent while the child still runs the previous one, so that the child finds it at once;
+//! see [`BatchFormer::next_ahead`](super::former::BatchFormer::next_ahead).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use tidegate_core::{Event, JobKind};
-use tidegate_ipc::slot::{self, SlotResponse};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::batcher::RegisteredChild;
-use super::item::{BatchedJob, ItemLocation};
-use crate::child::message_parser::{MalformedMessage, MessageParser, Parsed};
-use crate::child::process::Retirement;
+use super::item::BatchedJob;
+use super::sent_batch::{BatchError, SentBatch, SentWhen};
+use crate::child::process::ChildProcess;
 use crate::child::slot_socket::{SlotSocket, SlotSocketError};
 use crate::supervisor::{EXIT_GRACE, RuntimeShared};
 
@@ -20,7 +20,7 @@ use crate::supervisor::{EXIT_GRACE, RuntimeShared};
 pub(crate) async fn run_batches(
     shared: Arc<RuntimeShared>,
     mut socket: SlotSocket,
-    _registered: RegisteredChild,
+    registered: RegisteredChild,
 ) {
     let child = Arc::clone(&socket.child);
     loop {
@@ -31,258 +31,148 @@ pub(crate) async fn run_batches(
             () = shared.stop.cancelled() => return,
             items = shared.batcher.next_batch() => items,
         };
-        let taken = items.len();
         child.used.store(true, Ordering::Relaxed);
-        let mut batch = RunningBatch::new(&mut socket, items);
-        let result = batch.run(&shared).await;
-        if let Err(error) = result {
-            let unfinished = batch.lose(&shared, error).await;
+        let changed = registered.changed();
+        let running = SentBatch::new(&mut socket, items, changed, SentWhen::Free);
+        let mut batches = ChildBatches {
+            shared: &shared,
+            registered: &registered,
+            socket: &mut socket,
+            running,
+            ahead: None,
+        };
+        let ended = batches.run().await;
+        let running = batches.running.taken;
+        if let Err(error) = ended {
+            let unfinished = batches.lose(error).await;
             // Before the count of running items falls, so that a batch never looks smaller.
             shared.batcher.push_front(unfinished);
         }
-        shared.batcher.batch_ended(taken);
+        shared.batcher.batch_ended(running);
     }
 }
 
-/// A batch that a child runs.
-struct RunningBatch<'a> {
+/// The batch that a child runs, and the next one.
+struct ChildBatches<'a> {
+    shared: &'a RuntimeShared,
+    registered: &'a RegisteredChild,
     socket: &'a mut SlotSocket,
-    items: Vec<OpenItem>,
-    /// The number of items whose last message has not arrived.
-    open: usize,
-    /// The positions of the items in the running call of the model; empty before the first call.
-    call: Vec<usize>,
-    /// Notified when an item is canceled.
-    canceled: Arc<Notify>,
-    /// When the child is killed, because its code ignores that all items of the call were canceled.
-    kill_at: Option<Instant>,
+    running: SentBatch,
+    /// A batch that was sent while `running` runs.
+    ahead: Option<SentBatch>,
 }
 
-/// An item of a running batch.
-struct OpenItem {
-    item: Arc<BatchedJob>,
-    parser: MessageParser,
-    ended: bool,
-}
-
-/// Why a batch did not run to its end.
-enum BatchError {
-    /// The child closed its socket.
-    Closed,
-    /// The child sent something that is not an answer to the batch.
-    Malformed,
-    /// All items of a call were canceled, and the call did not stop in time.
-    NotStopped,
-}
-
-impl From<SlotSocketError> for BatchError {
-    fn from(error: SlotSocketError) -> Self {
-        match error {
-            SlotSocketError::Closed => Self::Closed,
-            SlotSocketError::Malformed => Self::Malformed,
-        }
-    }
-}
-
-impl From<MalformedMessage> for BatchError {
-    fn from(_: MalformedMessage) -> Self {
-        Self::Malformed
-    }
-}
-
-impl<'a> RunningBatch<'a> {
-    fn new(socket: &'a mut SlotSocket, items: Vec<Arc<BatchedJob>>) -> Self {
-        let canceled = Arc::new(Notify::new());
-        let mut open = Vec::with_capacity(items.len());
-        for item in items {
-            // The number is used only if the item is sent: the child counts what it receives.
-            let nth = socket.peek_job_number();
-            let running = item.set_running(ItemLocation::Running {
-                child: Arc::clone(&socket.child),
-                slot: socket.slot,
-                nth,
-                canceled: Arc::clone(&canceled),
-            });
-            if running {
-                socket.next_job_number();
-                open.push(OpenItem {
-                    parser: MessageParser::new(&item.id),
-                    item,
-                    ended: false,
-                });
-            }
-        }
-        Self {
-            socket,
-            open: open.len(),
-            items: open,
-            call: Vec::new(),
-            canceled,
-            kill_at: None,
+impl ChildBatches<'_> {
+    /// Runs batches until one has ended and no other was sent ahead.
+    async fn run(&mut self) -> Result<(), BatchError> {
+        loop {
+            self.run_one().await?;
+            let Some(next) = self.ahead.take() else {
+                return Ok(());
+            };
+            self.registered.next_started(self.running.taken, next.taken);
+            self.running = next;
         }
     }
 
-    async fn run(&mut self, shared: &RuntimeShared) -> Result<(), BatchError> {
-        let frame = self.frame();
-        let mut sent = 0;
-        while self.open > 0 {
-            match self.kill_at {
-                None if self.call_is_canceled() => {
-                    self.kill_at = Some(Instant::now() + shared.launch.cancel_grace);
+    /// Runs the running batch to its end.
+    async fn run_one(&mut self) -> Result<(), BatchError> {
+        let child = Arc::clone(&self.socket.child);
+        let changed = Arc::clone(self.registered.changed());
+        while !self.running.has_ended() {
+            match self.running.kill_at {
+                None if self.running.call_is_canceled() => {
+                    let grace = self.shared.launch.cancel_grace;
+                    self.running.kill_at = Some(Instant::now() + grace);
                 }
                 // Here as well as below: a child that sends many messages must not delay it.
                 Some(at) if Instant::now() >= at => return Err(BatchError::NotStopped),
                 Some(_) | None => {}
             }
-            let canceled = Arc::clone(&self.canceled);
+            self.take_ahead(&child);
+            let (kill_at, waits_ahead) = (self.running.kill_at, self.running.waits_ahead());
             let received = tokio::select! {
                 biased;
-                received = exchange(self.socket, &frame, &mut sent) => received?,
-                () = canceled.notified() => continue,
-                () = sleep_until(self.kill_at) => return Err(BatchError::NotStopped),
+                received = self.exchange() => received?,
+                () = changed.notified() => continue,
+                () = sleep_until(kill_at) => return Err(BatchError::NotStopped),
+                () = child.refuses_jobs(), if waits_ahead => return Err(BatchError::Refused),
             };
-            self.handle(shared, &received)?;
+            self.running.handle(self.shared, &child, &received)?;
         }
         Ok(())
     }
 
-    fn frame(&self) -> Vec<u8> {
-        let requests = self.items.iter().map(|open| &*open.item.request);
-        let mut frame = Vec::with_capacity(requests.clone().map(<[u8]>::len).sum::<usize>() + 64);
-        match &*self.items {
-            [] => {}
-            [single] if single.item.kind == JobKind::Training => {
-                slot::append_single(&mut frame, &single.item.request);
-            }
-            _ => slot::append_batch(&mut frame, requests),
+    /// Takes the next batch, if there is a full one and the child will be able to run it.
+    fn take_ahead(&mut self, child: &ChildProcess) {
+        let takes_none = self.ahead.is_some()
+            || self.running.kill_at.is_some()
+            || self.running.is_training()
+            || child.is_unusable()
+            || self.shared.stop.is_cancelled();
+        if takes_none {
+            return;
         }
-        frame
-    }
-
-    /// Whether the model works only for canceled items.
-    fn call_is_canceled(&self) -> bool {
-        let is_canceled = |open: &OpenItem| open.ended || open.item.is_canceled();
-        if self.call.is_empty() {
-            self.items.iter().all(is_canceled)
-        } else {
-            self.call.iter().all(|n| is_canceled(&self.items[*n]))
+        if let Some(items) = self.registered.take_ahead() {
+            let changed = self.registered.changed();
+            let ahead = SentBatch::new(self.socket, items, changed, SentWhen::Ahead);
+            self.ahead = Some(ahead);
         }
     }
 
-    /// Records that the child calls the model with these items.
-    fn begin_call(&mut self, shared: &RuntimeShared, items: &[u32]) -> Result<(), BatchError> {
-        let call: Vec<_> = items.iter().map(|n| *n as usize).collect();
-        if call.iter().any(|n| *n >= self.items.len()) {
-            return Err(BatchError::Malformed);
-        }
-        if self.call.is_empty() {
-            shared.batcher.sorted(call.len(), self.items.len());
-        }
-        shared.batcher.record_call(call.len());
-        self.call = call;
-        self.kill_at = None;
-        Ok(())
-    }
-
-    fn handle(&mut self, shared: &RuntimeShared, message: &Bytes) -> Result<(), BatchError> {
-        let response = serde_json::from_slice(message).map_err(|_| BatchError::Malformed)?;
-        let (n, response) = match response {
-            SlotResponse::BatchCall { items } => return self.begin_call(shared, &items),
-            SlotResponse::Item { n, message } => (n as usize, *message),
-            // A training is not part of a batch.
-            other if self.items.len() == 1 => (0, other),
-            _ => return Err(BatchError::Malformed),
+    /// Sends what is not sent yet, and reads the next message. Cancel-safe.
+    async fn exchange(&mut self) -> Result<Bytes, SlotSocketError> {
+        let unsent = match &mut self.ahead {
+            Some(ahead) if self.running.is_sent() => ahead,
+            _ => &mut self.running,
         };
-        let open = self.items.get_mut(n).ok_or(BatchError::Malformed)?;
-        if open.ended {
-            // A thread of the model printed after the end of the item.
-            return Ok(());
-        }
-        match open.parser.interpret(message, response)? {
-            Parsed::Event(event) => {
-                if matches!(event, Event::Ended(_)) {
-                    open.ended = true;
-                    open.item.leave_child();
-                    self.open -= 1;
-                }
-                open.item.send(event);
-            }
-            Parsed::Retire => {
-                open.item.set_refreshes();
-                self.socket.child.retire(Retirement::Requested);
-            }
-            Parsed::Broken(reason) => {
-                self.socket.child.retire(Retirement::GpuError(reason));
-            }
-            Parsed::Nothing => {}
-        }
-        Ok(())
+        let (bytes, sent) = unsent.outgoing();
+        self.socket.receive_while_sending(bytes, sent).await
     }
 
-    /// Waits for the death of the child and ends the batch. Returns the items that run again: one of
-    /// several may have killed the child, and the others did nothing wrong.
-    async fn lose(self, shared: &RuntimeShared, error: BatchError) -> Vec<Arc<BatchedJob>> {
+    /// Ends the batches of a child that runs no more of them. Returns the items that run again.
+    async fn lose(self, error: BatchError) -> Vec<Arc<BatchedJob>> {
         let child = Arc::clone(&self.socket.child);
-        match error {
-            BatchError::Closed => {
-                // It may still be alive for a moment, or have closed only its socket.
-                if tokio::time::timeout(EXIT_GRACE, child.dead())
-                    .await
-                    .is_err()
-                {
-                    child.kill();
-                }
+        let mut again = match error {
+            // The child exits when its socket is closed.
+            BatchError::Refused => self.running.give_back(),
+            error => {
+                end(&child, error).await;
+                self.running.lose(self.shared, &child)
             }
-            BatchError::Malformed => {
-                tracing::error!("child wrote malformed bytes on its slot, replacing it");
-                child.kill();
-            }
-            BatchError::NotStopped => {
-                tracing::warn!("canceled batch does not stop, replacing its child");
-                child.kill();
-            }
-        }
-        child.dead().await;
-        let several = self.items.len() > 1;
-        let mut reason = "Worker crashed";
-        if child.was_oom_killed() {
-            reason = "Worker crashed: out of memory; the system has killed the model's process";
-            if several {
-                shared.batcher.out_of_memory(self.items.len());
-            }
-        }
-        let unfinished = self.items.into_iter().filter(|open| !open.ended);
-        let mut again = Vec::new();
-        for OpenItem { item, .. } in unfinished {
-            if item.is_canceled() {
-                item.leave_child();
-            } else if several {
-                item.retry_alone();
-                again.push(item);
-            } else {
-                item.lost(reason);
-            }
-        }
-        if !again.is_empty() {
-            tracing::warn!(
-                items = again.len(),
-                "child died in a batch, running each item alone"
-            );
+        };
+        if let Some(ahead) = self.ahead {
+            self.registered.ahead_lost(ahead.taken);
+            // The child works on it only after the end of the running batch.
+            again.extend(ahead.give_back());
         }
         again
     }
 }
 
-/// Writes the rest of the frame, then reads the next message. Cancel-safe.
-async fn exchange(
-    socket: &mut SlotSocket,
-    frame: &[u8],
-    sent: &mut usize,
-) -> Result<Bytes, SlotSocketError> {
-    while *sent < frame.len() {
-        *sent += socket.write_some(&frame[*sent..]).await?;
+/// Kills the child, if it lives, and waits for its death.
+async fn end(child: &ChildProcess, error: BatchError) {
+    match error {
+        BatchError::Closed => {
+            // It may still be alive for a moment, or have closed only its socket.
+            if tokio::time::timeout(EXIT_GRACE, child.dead())
+                .await
+                .is_err()
+            {
+                child.kill();
+            }
+        }
+        BatchError::Malformed => {
+            tracing::error!("child wrote malformed bytes on its slot, replacing it");
+            child.kill();
+        }
+        BatchError::NotStopped => {
+            tracing::warn!("canceled batch does not stop, replacing its child");
+            child.kill();
+        }
+        BatchError::Refused => {}
     }
-    socket.receive().await
+    child.dead().await;
 }
 
 async fn sleep_until(at: Option<Instant>) {

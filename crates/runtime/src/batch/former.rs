@@ -41,6 +41,10 @@ pub(crate) struct BatchFormer<T> {
     running: usize,
     /// The number of children that run a batch.
     busy: usize,
+    /// The number of items in batches that were sent ahead.
+    ahead: usize,
+    /// The number of children that have received their next batch ahead.
+    children_ahead: usize,
     /// How many items are expected to be present at the same time.
     expected: f64,
     /// When the last batch ended.
@@ -78,6 +82,8 @@ impl<T: Waiting> BatchFormer<T> {
             children: 0,
             running: 0,
             busy: 0,
+            ahead: 0,
+            children_ahead: 0,
             expected: 0.0,
             last_end: None,
             free_since: None,
@@ -142,6 +148,20 @@ impl<T: Waiting> BatchFormer<T> {
         self.last_end = Some(now);
     }
 
+    /// A child has ended a batch with `items` items, and the next one, with `next` items, was sent ahead:
+    /// it has started.
+    pub(crate) fn ended_before_next(&mut self, items: usize, next: usize, now: Instant) {
+        self.running = self.running - items + next;
+        self.last_end = Some(now);
+        self.ahead_left(next);
+    }
+
+    /// A batch with `items` items that was sent ahead has started, or was given back.
+    pub(crate) fn ahead_left(&mut self, items: usize) {
+        self.ahead -= items;
+        self.children_ahead -= 1;
+    }
+
     /// Makes batches smaller, because the system has killed a child that ran one with `items` items.
     pub(crate) fn out_of_memory(&mut self, items: usize) {
         let half = (items as u32 / 2).max(1);
@@ -181,11 +201,41 @@ impl<T: Waiting> BatchFormer<T> {
         if !is_complete && size < self.target() && now < deadline {
             return NextBatch::WaitUntil(deadline);
         }
-        self.expected = (self.expected * DECAY).max(self.useful_present());
+        let items = self.take(size);
         self.running += size;
         self.busy += 1;
+        NextBatch::Run(items)
+    }
+
+    /// The next batch of a child that runs one: a batch that waiting cannot make larger, so that the child
+    /// may have it before it is free.
+    ///
+    /// No child gets a second batch unless there is one for each of the others: an item that was sent to
+    /// a child cannot run on another that is free earlier.
+    pub(crate) fn next_ahead(&mut self) -> Option<Vec<T>> {
+        self.remove_gone();
+        self.has_batch_ahead().then(|| {
+            let size = self.limit();
+            let items = self.take(size);
+            self.ahead += size;
+            self.children_ahead += 1;
+            items
+        })
+    }
+
+    /// Whether a child that runs a batch may receive the next one.
+    pub(crate) fn has_batch_ahead(&self) -> bool {
+        let without_next = self.children.saturating_sub(self.children_ahead).max(1);
+        self.busy >= self.children
+            && self.waiting.len() >= self.limit() * without_next
+            && self.available().0 == self.limit()
+    }
+
+    /// Removes the next `size` items.
+    fn take(&mut self, size: usize) -> Vec<T> {
         self.raise_ceiling(size);
-        NextBatch::Run(self.waiting.drain(..size).map(|(_, item)| item).collect())
+        self.expected = (self.expected * DECAY).max(self.useful_present());
+        self.waiting.drain(..size).map(|(_, item)| item).collect()
     }
 
     /// The number of items that can form a batch now, and whether waiting cannot make it larger.
@@ -250,7 +300,7 @@ impl<T: Waiting> BatchFormer<T> {
     }
 
     fn present(&self) -> usize {
-        self.waiting.len() + self.running
+        self.waiting.len() + self.ahead + self.running
     }
 }
 

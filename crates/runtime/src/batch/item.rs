@@ -45,6 +45,7 @@ impl Admission for BatchAdmission {
             location: Mutex::new(ItemLocation::Waiting),
             is_alone: AtomicBool::new(work.kind == JobKind::Training),
             is_canceled: AtomicBool::new(false),
+            was_lost_ahead: AtomicBool::new(false),
             refreshes: AtomicBool::new(false),
             left_child: CancellationToken::new(),
         });
@@ -77,6 +78,8 @@ pub(crate) struct BatchedJob {
     /// Whether the item must not share a call with others.
     is_alone: AtomicBool,
     is_canceled: AtomicBool,
+    /// Whether a child died that might have begun to work on the item; it had received it ahead.
+    was_lost_ahead: AtomicBool,
     /// Whether the job asked for a new child.
     refreshes: AtomicBool,
     /// Cancelled when no child uses the files of the job any more.
@@ -87,22 +90,22 @@ pub(crate) struct BatchedJob {
 pub(crate) enum ItemLocation {
     /// No child has the item.
     Waiting,
-    /// A child runs it.
-    Running {
+    /// A child runs it, or has received it ahead.
+    Sent {
         /// The child.
         child: Arc<ChildProcess>,
         /// The slot of the child.
         slot: SlotId,
         /// The number of the item on the slot.
         nth: u64,
-        /// Notified when an item of the batch is canceled.
-        canceled: Arc<Notify>,
+        /// Notified when the item is canceled.
+        changed: Arc<Notify>,
     },
 }
 
 impl BatchedJob {
-    /// Records that a child runs the item. Returns `false` if the item was canceled before.
-    pub(crate) fn set_running(&self, location: ItemLocation) -> bool {
+    /// Records that a child gets the item. Returns `false` if the item was canceled before.
+    pub(crate) fn set_sent(&self, location: ItemLocation) -> bool {
         let mut current = self.location();
         if self.is_canceled() {
             return false;
@@ -111,10 +114,21 @@ impl BatchedJob {
         true
     }
 
+    /// Prepares the item for another child: the one that had received it has not started it.
+    pub(crate) fn wait_again(&self) {
+        *self.location() = ItemLocation::Waiting;
+    }
+
+    /// Records that a child died which had received the item ahead and may have begun to work on it.
+    /// Returns whether this is the first time.
+    pub(crate) fn lose_ahead(&self) -> bool {
+        !self.was_lost_ahead.swap(true, Ordering::Relaxed)
+    }
+
     /// Prepares the item for another attempt, in a call of its own: the child died, and this item may
     /// be the cause.
     pub(crate) fn retry_alone(&self) {
-        *self.location() = ItemLocation::Waiting;
+        self.wait_again();
         self.is_alone.store(true, Ordering::Relaxed);
     }
 
@@ -152,14 +166,14 @@ impl BatchedJob {
         }
         match &*location {
             ItemLocation::Waiting => batcher.item_gone(),
-            ItemLocation::Running {
+            ItemLocation::Sent {
                 child,
                 slot,
                 nth,
-                canceled,
+                changed,
             } => {
                 child.cancel(*slot, *nth);
-                canceled.notify_one();
+                changed.notify_one();
             }
         }
     }
@@ -221,9 +235,9 @@ impl Running for RunningItem {
 
     fn files_in_use(&mut self) -> Option<BoxFuture<()>> {
         // A canceled item ends at once, but the call with the other items continues.
-        let is_running = matches!(*self.item.location(), ItemLocation::Running { .. });
+        let is_sent = matches!(*self.item.location(), ItemLocation::Sent { .. });
         let left_child = self.item.left_child.clone();
-        let in_use = is_running && !left_child.is_cancelled();
+        let in_use = is_sent && !left_child.is_cancelled();
         in_use.then(|| Box::pin(left_child.cancelled_owned()) as BoxFuture<()>)
     }
 }

@@ -2,14 +2,15 @@
 //!
 //! A job of a model that batches gets a place instead of a slot of its own. [`item`] hands it to the
 //! model's [`batcher`], where it waits with others. Each child has one task ([`child_loop`]), which
-//! takes the next batch when the child is free, sends it as one message and distributes the answers.
-//! [`former`] decides which items form a batch and how long they wait. A child runs one batch while
-//! the next one forms, so it provides places for two.
+//! takes the next batch when the child is free or the batch is full, sends it as one message
+//! ([`sent_batch`]) and distributes the answers. [`former`] decides which items form a batch and how
+//! long they wait. A child runs one batch while the next one forms, so it provides places for two.
 
 mod batcher;
 mod child_loop;
 mod former;
 mod item;
+mod sent_batch;
 
 pub(crate) use batcher::Batcher;
 pub(crate) use child_loop::run_batches;

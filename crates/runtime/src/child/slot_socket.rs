@@ -55,12 +55,7 @@ impl SlotSocket {
         self.jobs
     }
 
-    /// Writes a part of `bytes`, at least one byte. Cancel-safe.
-    pub(crate) async fn write_some(&mut self, bytes: &[u8]) -> Result<usize, SlotSocketError> {
-        self.write_some_parts(&[IoSlice::new(bytes)]).await
-    }
-
-    /// Like `write_some`, for bytes in several buffers.
+    /// Writes a part of the bytes, at least one. Cancel-safe.
     pub(crate) async fn write_some_parts(
         &mut self,
         parts: &[IoSlice<'_>],
@@ -75,6 +70,20 @@ impl SlotSocket {
 
     /// Reads the JSON of the next message. Cancel-safe.
     pub(crate) async fn receive(&mut self) -> Result<Bytes, SlotSocketError> {
+        self.receive_while_sending(&[], &mut 0).await
+    }
+
+    /// Writes what is left of `bytes` after `sent` of them, and reads the JSON of the next message.
+    /// Cancel-safe.
+    ///
+    /// Both at the same time: the child may read the bytes only when it has written what the server does
+    /// not read yet.
+    pub(crate) async fn receive_while_sending(
+        &mut self,
+        bytes: &[u8],
+        sent: &mut usize,
+    ) -> Result<Bytes, SlotSocketError> {
+        let mut is_writable = true;
         loop {
             if let Some(message) = self.buffered()? {
                 return Ok(message);
@@ -84,13 +93,22 @@ impl SlotSocket {
             if let Ok(Some(missing)) = frame::missing(&self.buffer) {
                 self.buffer.reserve(missing);
             }
+            let (mut reader, mut writer) = self.stream.split();
             let read = tokio::select! {
                 biased;
-                read = self.stream.read_buf(&mut self.buffer) => read,
+                written = writer.write(&bytes[*sent..]), if is_writable && *sent < bytes.len() => {
+                    match written {
+                        Ok(n @ 1..) => *sent += n,
+                        // The child reads no more, but what it has written is still to be read.
+                        _ => is_writable = false,
+                    }
+                    continue;
+                }
+                read = reader.read_buf(&mut self.buffer) => read,
                 () = self.child.dead() => {
                     // The supervisor notices the death before the socket is read to its end: read
                     // the bytes that the child wrote before it died.
-                    self.stream.try_read_buf(&mut self.buffer)
+                    reader.try_read_buf(&mut self.buffer)
                 }
             };
             if !matches!(read, Ok(1..)) {

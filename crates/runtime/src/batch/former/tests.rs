@@ -242,16 +242,94 @@ fn a_large_item_gets_a_message_of_its_own() {
     assert_eq!(run(&mut former, now + 5 * MS), 1);
 }
 
+#[test]
+fn a_full_batch_is_sent_ahead_and_a_smaller_one_is_not() {
+    let (mut former, now) = (former(4, 1), Instant::now());
+    (0..4).for_each(|n| former.push(item(n), now));
+    assert_eq!(former.next_ahead(), None, "the child is free");
+    assert_eq!(run(&mut former, now), 4);
+    (4..7).for_each(|n| former.push(item(n), now));
+    assert_eq!(former.next_ahead(), None);
+    former.push(item(7), now);
+    let ahead = former.next_ahead().unwrap_or_default();
+    assert_eq!(
+        ahead.iter().map(|item| item.n).collect::<Vec<_>>(),
+        [4, 5, 6, 7]
+    );
+    assert_eq!(former.waiting(), 0);
+}
+
+#[test]
+fn an_item_that_must_run_alone_is_not_sent_ahead() {
+    let (mut former, now) = (former(2, 1), Instant::now());
+    (0..2).for_each(|n| former.push(item(n), now));
+    assert_eq!(run(&mut former, now), 2);
+    let alone = Item {
+        alone: true,
+        ..item(2)
+    };
+    former.push_front(vec![alone], now);
+    (3..6).for_each(|n| former.push(item(n), now));
+    assert_eq!(former.next_ahead(), None);
+}
+
+#[test]
+fn no_child_gets_a_second_batch_that_another_could_run_first() {
+    let (mut former, now) = (former(4, 2), Instant::now());
+    (0..4).for_each(|n| former.push(item(n), now));
+    assert_eq!(run(&mut former, now), 2);
+    assert_eq!(former.next_ahead(), None, "the other child is free");
+    assert_eq!(run(&mut former, now), 2);
+    (0..4).for_each(|n| former.push(item(n), now));
+    assert_eq!(former.next_ahead(), None, "the first free child runs it");
+    (0..4).for_each(|n| former.push(item(n), now));
+    assert!(former.next_ahead().is_some(), "one for each");
+    assert!(former.next_ahead().is_some());
+}
+
+#[test]
+fn a_child_that_starts_the_batch_sent_ahead_was_never_free() {
+    let (mut former, now) = (former(4, 1), Instant::now());
+    (0..8).for_each(|n| former.push(item(n), now));
+    assert_eq!(run(&mut former, now), 4);
+    assert!(former.next_ahead().is_some());
+    former.push(item(8), now);
+    let end = now + 10 * MS;
+    former.ended_before_next(4, 4, end);
+    assert_eq!(former.next_ahead(), None, "a single item is no full batch");
+    // The wait of the ninth item begins when the child is free, and the others come back in time.
+    former.ended(4, end + 10 * MS);
+    assert_eq!(
+        former.next(end + 10 * MS),
+        NextBatch::WaitUntil(end + 15 * MS)
+    );
+}
+
+#[test]
+fn a_batch_that_was_given_back_obeys_the_limit_after_a_kill_for_memory() {
+    let (mut former, now) = (former(4, 1), Instant::now());
+    (0..8).for_each(|n| former.push(item(n), now));
+    assert_eq!(run(&mut former, now), 4);
+    let ahead = former.next_ahead().unwrap_or_default();
+    former.out_of_memory(4);
+    former.ahead_left(4);
+    former.push_front(ahead, now);
+    former.ended(4, now);
+    assert_eq!(run(&mut former, now), 2);
+}
+
 proptest! {
     /// Whatever arrives: every item whose result is wanted runs once, in order, within the limits.
     #[test]
     fn no_item_is_lost_or_repeated(
-        steps in proptest::collection::vec((0..4u8, any::<bool>(), any::<bool>()), 1..200),
+        steps in proptest::collection::vec((0..6u8, any::<bool>(), any::<bool>()), 1..200),
         max_size in 1..6u32,
         children in 1..4usize,
     ) {
         let (mut former, mut now) = (former(max_size, children), Instant::now());
         let (mut pushed, mut ran) = (Vec::new(), Vec::new());
+        // The sizes of the batches that run; each child runs the batch that it has ahead next.
+        let (mut running, mut ahead) = (Vec::<usize>::new(), Vec::<usize>::new());
         for (step, alone, gone) in steps {
             match step {
                 0 | 1 => {
@@ -260,16 +338,40 @@ proptest! {
                     former.push(new, now);
                 }
                 2 => now += MS,
-                _ => {
+                3 if running.len() < children => {
                     if let NextBatch::Run(items) = former.next(now) {
                         prop_assert!(!items.is_empty() && items.len() <= max_size as usize);
                         prop_assert!(items.len() == 1 || items.iter().all(|item| !item.alone));
-                        former.ended(items.len(), now);
+                        running.push(items.len());
                         ran.extend(items);
                     }
                 }
+                4 if ahead.len() < running.len() => {
+                    if let Some(items) = former.next_ahead() {
+                        prop_assert_eq!(running.len(), children);
+                        prop_assert_eq!(items.len(), max_size as usize);
+                        prop_assert!(items.iter().all(|item| !item.alone));
+                        ahead.push(items.len());
+                        ran.extend(items);
+                    }
+                }
+                _ => match (running.pop(), ahead.pop()) {
+                    (Some(ended), Some(next)) => {
+                        former.ended_before_next(ended, next, now);
+                        running.push(next);
+                    }
+                    (Some(ended), None) => former.ended(ended, now),
+                    _ => {}
+                },
             }
         }
+        for next in ahead {
+            former.ahead_left(next);
+        }
+        for ended in running {
+            former.ended(ended, now);
+        }
+        prop_assert_eq!(former.present(), former.waiting.len());
         now += 5 * MS;
         while let NextBatch::Run(items) = former.next(now) {
             former.ended(items.len(), now);
