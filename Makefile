@@ -155,7 +155,8 @@ bench-router: $(VENV)/installed ## Compare the router with nginx, HAProxy, Envoy
 	.venv-bench-router/bin/python bench/router/run.py --tidegate-bin $(VENV)/bin/tidegate
 
 bench-ui: $(VENV)/installed $(NODE_UI)/installed ## Measure what an open dashboard costs the server
-	scripts/apt.sh wrk chromium
+	scripts/apt.sh wrk chromium valgrind
+	$(VENV)/bin/python bench/ui/instructions.py --tidegate-bin $(VENV)/bin/tidegate
 	$(VENV)/bin/python bench/ui/run.py --tidegate-bin $(VENV)/bin/tidegate
 
 bench-gpu: $(VENV)/installed ## On a machine with an NVIDIA GPU: verify and measure (GPU_PYTHON=… one with torch, transformers, CuPy, JAX)

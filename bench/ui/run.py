@@ -12,32 +12,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import os
-import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tidebench import layout
-from tidebench.processes import Command, Tree
-from tidebench.server import free_port
-
-WRK = HERE.parent / "wrk"
-MODEL = HERE.parent / "models" / "echo-async"
-BODY = '{"input":{"text":"tide"}}'
-CONNECTIONS = 32
-TARGET = 1.03
+from tidebench.processes import Tree
+from ui.served import CONNECTIONS, TARGET, Page, jobs_by_status, server, wrk
 
 
 @dataclass(frozen=True)
@@ -47,54 +35,6 @@ class Measurement:
     jobs_per_s: float
     cpu_us: float
     p99_ms: float
-
-
-class Page:
-    """Chromium with an empty page or the dashboard."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            ["node", HERE / "page.mjs"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self._wait()
-
-    def tell(self, command: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{command}\n")
-        self._process.stdin.flush()
-        self._wait()
-
-    def _wait(self) -> None:
-        assert self._process.stdout is not None
-        if self._process.stdout.readline() != "done\n":
-            raise RuntimeError("the browser has ended; see its message above")
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(20)
-
-
-def wrk(port: int, seconds: float, script: str, *arguments: str) -> dict[str, int]:
-    argv = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{round(seconds)}s", "-s", str(WRK / script)]
-    argv += [f"http://127.0.0.1:{port}", "--", "/predictions", BODY, *arguments]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    result: dict[str, int] = json.loads(done.stdout.strip().splitlines()[-1])
-    if result["bad_status"] or result["socket_errors"]:
-        raise RuntimeError(f"the server refused requests: {result}")
-    return result
-
-
-def jobs_by_status(port: int) -> dict[str, int]:
-    """How many jobs have ended with each status, as the server counts them."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
-        text = response.read().decode()
-    ended: dict[str, int] = {}
-    for labels, count in re.findall(r"^tidegate_jobs_finished_total\{([^}]*)\} (\S+)", text, re.M):
-        status = re.search(r'status="([^"]*)"', labels)
-        name = status.group(1) if status else "unknown"
-        ended[name] = ended.get(name, 0) + int(float(count))
-    return ended
 
 
 def measured(tree: Tree, port: int, load: Callable[[], dict[str, int]]) -> Measurement:
@@ -109,33 +49,6 @@ def measured(tree: Tree, port: int, load: Callable[[], dict[str, int]]) -> Measu
         raise RuntimeError(f"wrk counted {result['requests']} responses, and the server ended {added}")
     seconds = result["duration_us"] / 1e6
     return Measurement(result["requests"] / seconds, cpu / result["requests"], result["p99_us"] / 1e3)
-
-
-@contextlib.contextmanager
-def server(binary: Path, folder: Path) -> Iterator[tuple[Tree, int]]:
-    port = free_port()
-    argv: list[str | Path] = [binary, "serve", MODEL, "--port", str(port), "--data-dir", "none"]
-    argv += ["--log-level", "error"]
-    env = os.environ | {"COG_MAX_CONCURRENCY": str(CONNECTIONS)}
-    tree = Tree(Command(argv, folder, env), folder / "server.log")
-    try:
-        wait_until_ready(port)
-        yield tree, port
-    finally:
-        tree.stop()
-
-
-def wait_until_ready(port: int) -> None:
-    for _ in range(600):
-        with contextlib.suppress(OSError):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health-check", timeout=5) as response:
-                health = json.load(response)
-            if health["status"] == "SETUP_FAILED":
-                raise RuntimeError(f"the model cannot be loaded: {health['setup']}")
-            if health["status"] == "READY":
-                return
-        time.sleep(0.05)
-    raise RuntimeError("the server does not become ready")
 
 
 def compare(

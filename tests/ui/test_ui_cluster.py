@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 
 from backends import Postgres
 from cluster import Cluster, new_cluster_with
-from ui_commands import command
+from ui_commands import command, start_command
 from ui_requests import events, get, read, run
 from waiting import wait_until
 
@@ -82,6 +82,30 @@ def test_the_dashboard_shows_the_whole_cluster(cluster, tmp_path):
     assert {f"{job} | step 0" for job in jobs} <= set(printed)
 
 
+def test_the_logs_of_all_jobs_are_a_stream_of_any_process(cluster, tmp_path):
+    first, second = (api.url for api in cluster.apis)
+    runs = run(first, "local/steps", {"count": 2, "gates": str(tmp_path)})
+    events(first, f"jobs/~/{runs}/events").next("logs")
+    followed = start_command(second, "logs", "-f", "local/steps")
+    for line in followed.stdout:
+        if line.startswith(runs):
+            break
+    assert line == f"{runs} | step 0\n", "the jobs that run come after those that have ended"
+    (tmp_path / "0").touch()
+    assert followed.stdout.readline() == f"{runs} | step 1\n"
+    # They wait for the only slot, and each ends sooner than the store is asked again.
+    jobs = [run(api, "local/steps", {"count": 2}) for api in (first, second) for _ in range(20)]
+    (tmp_path / "1").touch()
+    lines = [followed.stdout.readline() for _ in range(2 * len(jobs))]
+    followed.kill()
+    rest, errors = followed.communicate(timeout=30)
+    assert (sorted(lines), rest, errors) == (
+        sorted(f"{job} | step {number}\n" for job in jobs for number in range(2)),
+        "",
+        "",
+    )
+
+
 @pytest.fixture
 def own_cluster(tmp_path: Path) -> Iterator[Cluster]:
     """An API process, and directors that the test starts and kills."""
@@ -100,6 +124,8 @@ def test_the_page_of_a_job_whose_director_is_lost(own_cluster, tmp_path, run_bro
     job = run(url, "local/steps", {"count": 1, "gates": str(gates)})
     events(url, f"jobs/~/{job}/events").next("logs")
     own_cluster.start_director("steps", name="second")
+    followed = start_command(url, "logs", "-f", "local/steps")
+    assert followed.stdout.readline() == f"{job} | step 0\n"
     # The browser test kills the first director while the page is open, and lets the second one finish.
     variables = {"job": job, "director": str(first.process.pid), "gate": str(gates / "0")}
     run_browser_tests("lost_director.test.mjs", url=url, **variables)
@@ -110,6 +136,11 @@ def test_the_page_of_a_job_whose_director_is_lost(own_cluster, tmp_path, run_bro
     assert printed.stdout == "step 0\n"
     lines = [line.partition(" after ")[0] for line in printed.stderr.splitlines()]
     assert lines == ["attempt 1 on first: lost", "attempt 2 on second: succeeded"]
+    last = run(url, "local/steps", {"count": 1})
+    # The second attempt prints its line again.
+    assert [followed.stdout.readline() for _ in range(2)] == [f"{id} | step 0\n" for id in (job, last)]
+    followed.kill()
+    assert followed.communicate(timeout=30) == ("", "")
 
 
 @pytest.mark.timeout(150)

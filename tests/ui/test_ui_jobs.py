@@ -210,6 +210,7 @@ def test_the_attempts_of_a_job_survive_the_server(start_server, tmp_path):
     job = run(server.url, "local/steps", {"gates": str(gates), "count": 1})
     for number in (1, 2):
         events(server.url, f"jobs/~/{job}/events").next("logs")
+        assert read(server.url, f"jobs/~/{job}")["attempt"] == number
         assert [attempt.get("end") for attempt in attempts(server.url, job)] == ["lost"] * (number - 1) + [
             None
         ]
@@ -217,12 +218,39 @@ def test_the_attempts_of_a_job_survive_the_server(start_server, tmp_path):
         server.process.wait()
         server = start_server("steps", **options)
     (gates / "0").touch()
-    events(server.url, f"jobs/~/{job}/events").next("end")
+    assert events(server.url, f"jobs/~/{job}/events").next("end").data["attempt"] == 3
     listed = attempts(server.url, job)
     assert [attempt["number"] for attempt in listed] == [1, 2, 3]
     assert [attempt["end"] for attempt in listed] == ["lost", "lost", "succeeded"]
     times = [attempt[name] for attempt in listed for name in ("started_at", "ended_at")]
     assert times == sorted(times)
+    server.stop()
+    server = start_server("steps", **options)
+    assert read(server.url, f"jobs/~/{job}")["attempt"] == 3
+
+
+def test_a_job_that_waits_for_its_third_attempt_shows_the_second(start_server, tmp_path):
+    gates = tmp_path / "gates"
+    gates.mkdir()
+    env = {"TIDEGATE_DATA_DIR": str(tmp_path / "data")}
+
+    def start(workers: int):
+        return start_server("steps", "--workers", str(workers), env=env, until=("READY", "BUSY"))
+
+    server = start(2)
+    jobs = [run(server.url, "local/steps", {"gates": str(gates), "count": 1}) for _ in range(2)]
+    for next_workers in (2, 1):
+        for job in jobs:
+            events(server.url, f"jobs/~/{job}/events").next("logs")
+        server.signal(signal.SIGKILL)
+        server.process.wait()
+        server = start(next_workers)
+
+    def shown():
+        documents = [read(server.url, f"jobs/~/{job}") for job in jobs]
+        return sorted((document["status"], document["attempt"]) for document in documents)
+
+    wait_until(lambda: shown() == [("processing", 3), ("queued", 2)], "the third attempt of one job")
 
 
 def test_an_endpoint_of_a_platform(platform):

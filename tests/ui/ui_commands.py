@@ -16,3 +16,14 @@ def command(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=30,
         check=False,
     )
+
+
+def start_command(url: str, *arguments: str) -> subprocess.Popen[str]:
+    """Starts a command that runs until it is killed."""
+    return subprocess.Popen(
+        [str(tidegate_bin()), *arguments, "--url", url],
+        env=tidegate_env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

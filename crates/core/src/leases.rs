@@ -141,6 +141,15 @@ pub struct JobProgress {
     pub started_at: Option<Timestamp>,
 }
 
+/// Jobs of a model with the attempts that directors have begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BegunAttempts {
+    /// The clock of the store before it looked for them.
+    pub at: Timestamp,
+    /// The jobs, in any order.
+    pub jobs: Vec<JobProgress>,
+}
+
 /// How much the directors and the senders of webhooks have to do, for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClusterCounts {
@@ -189,6 +198,16 @@ pub trait Leases: Send + Sync {
 
     /// The progress of these jobs, in any order. Jobs that do not exist are absent.
     async fn progress(&self, jobs: &[JobRef]) -> Result<Vec<JobProgress>, StoreError>;
+
+    /// The jobs of a model whose last attempts directors have begun at this time or later, by the clock of the
+    /// store: those that run, and those that have ended. Without a time, all that run now. A job that a
+    /// director has given back, or lost, is absent. Found are also jobs that were ended by directors whose
+    /// clocks are ten seconds behind.
+    async fn begun(
+        &self,
+        model: &str,
+        since: Option<Timestamp>,
+    ) -> Result<BegunAttempts, StoreError>;
 
     /// Records that these jobs are in the queue. `epoch` is the epoch of the queue before they were pushed.
     /// If another one is recorded, the queue may have lost them since, and nothing is recorded.

@@ -1,4 +1,5 @@
-//! Announces the jobs that begin in this process to those who follow the logs of its models.
+//! Announces the jobs that begin to those who follow the logs of models: those that this process runs, and in a
+//! cluster those that the store finds ([`BegunSearch`]).
 //!
 //! A job costs one atomic load while nothing follows. A follower that is too slow misses jobs and gets their
 //! number; it never delays a job.
@@ -7,15 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tidegate_core::Status;
-use tidegate_core::store::JobFilter;
-use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
+use tidegate_core::store::{JobFilter, StoreError};
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::{broadcast, mpsc};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::cluster::begun_search::BegunSearch;
 use crate::job::Job;
 use crate::job_service::JobService;
 
 /// How many jobs wait for a follower that is busy. They are kept in memory so long.
 const MAX_WAITING: usize = 4096;
+/// How many jobs of a cluster do. The others wait in the store.
+const MAX_FOUND: usize = 64;
 
 /// Announces jobs.
 pub(crate) struct BegunJobs {
@@ -44,18 +49,31 @@ impl BegunJobs {
     fn follow(&self) -> BegunJobsFollower {
         let receiver = self.sender.subscribe();
         self.followers.fetch_add(1, Ordering::SeqCst);
-        BegunJobsFollower {
+        BegunJobsFollower(Source::Announced {
             receiver,
-            followers: Arc::clone(&self.followers),
-        }
+            _follower: CountedFollower(Arc::clone(&self.followers)),
+        })
     }
 }
 
-/// Receives the jobs of all models that begin.
-pub struct BegunJobsFollower {
-    receiver: broadcast::Receiver<Arc<Job>>,
-    followers: Arc<AtomicUsize>,
+/// Receives the jobs that begin, of one model or of all.
+pub struct BegunJobsFollower(Source);
+
+enum Source {
+    /// This process runs the jobs of all models.
+    Announced {
+        receiver: broadcast::Receiver<Arc<Job>>,
+        _follower: CountedFollower,
+    },
+    /// A task of this process finds those of one model in the store.
+    Found {
+        receiver: mpsc::Receiver<BegunJob>,
+        _search: DropGuard,
+    },
 }
+
+/// Counts a follower while it exists.
+struct CountedFollower(Arc<AtomicUsize>);
 
 /// A job that begins, or jobs that a slow follower has missed.
 pub enum BegunJob {
@@ -68,36 +86,66 @@ pub enum BegunJob {
 impl BegunJobsFollower {
     /// The next job. Cancel-safe. `None` when the server has stopped.
     pub async fn next(&mut self) -> Option<BegunJob> {
-        match self.receiver.recv().await {
-            Ok(job) => Some(BegunJob::Job(job)),
-            Err(RecvError::Lagged(count)) => Some(BegunJob::Missed(count)),
-            Err(RecvError::Closed) => None,
+        match &mut self.0 {
+            Source::Announced { receiver, .. } => match receiver.recv().await {
+                Ok(job) => Some(BegunJob::Job(job)),
+                Err(RecvError::Lagged(count)) => Some(BegunJob::Missed(count)),
+                Err(RecvError::Closed) => None,
+            },
+            Source::Found { receiver, .. } => receiver.recv().await,
         }
     }
 
     /// A job that has begun already, without waiting for one.
     pub fn try_next(&mut self) -> Option<BegunJob> {
-        match self.receiver.try_recv() {
-            Ok(job) => Some(BegunJob::Job(job)),
-            Err(broadcast::error::TryRecvError::Lagged(count)) => Some(BegunJob::Missed(count)),
-            Err(_) => None,
+        match &mut self.0 {
+            Source::Announced { receiver, .. } => match receiver.try_recv() {
+                Ok(job) => Some(BegunJob::Job(job)),
+                Err(TryRecvError::Lagged(count)) => Some(BegunJob::Missed(count)),
+                Err(TryRecvError::Empty | TryRecvError::Closed) => None,
+            },
+            Source::Found { receiver, .. } => receiver.try_recv().ok(),
         }
     }
 }
 
-impl Drop for BegunJobsFollower {
+impl Drop for CountedFollower {
     fn drop(&mut self) {
-        self.followers.fetch_sub(1, Ordering::SeqCst);
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl JobService {
-    /// The matching jobs that run now, and a follower of the jobs of all models that begin from now on: every
-    /// job is in one of them. `None` if directors run the jobs, so that they begin elsewhere.
-    pub fn follow_begun(&self, filter: &JobFilter) -> Option<(Vec<Arc<Job>>, BegunJobsFollower)> {
-        if self.cluster().is_some() {
-            return None;
+    /// The matching jobs of this model that run now, and a follower of those that begin from now on, which has
+    /// jobs of other models as well: every job is in one of them. `None` for an endpoint whose jobs begin in
+    /// another process of the cluster.
+    pub async fn follow_begun(
+        &self,
+        filter: &JobFilter,
+    ) -> Result<Option<(Vec<Arc<Job>>, BegunJobsFollower)>, StoreError> {
+        let Some(cluster) = self.cluster() else {
+            return Ok(Some(self.follow_own(filter)));
+        };
+        if self.target().is_endpoint() {
+            return Ok(None);
         }
+        let (mut running, search) = BegunSearch::begin(self, cluster).await?;
+        running.retain(|job| filter.matches(job.head()));
+        let (sender, receiver) = mpsc::channel(MAX_FOUND);
+        let stop: CancellationToken = self.shared().closing.child_token();
+        let search = search.run(sender);
+        let stopped = stop.clone();
+        self.spawn_tracked(async move {
+            stopped.run_until_cancelled(search).await;
+        });
+        let follower = BegunJobsFollower(Source::Found {
+            receiver,
+            _search: stop.drop_guard(),
+        });
+        Ok(Some((running, follower)))
+    }
+
+    fn follow_own(&self, filter: &JobFilter) -> (Vec<Arc<Job>>, BegunJobsFollower) {
         let shared = self.shared();
         // In this order: a job that begins in between is in both.
         let follower = shared.begun_jobs.follow();
@@ -107,6 +155,6 @@ impl JobService {
                 running.push(Arc::clone(job));
             }
         });
-        Some((running, follower))
+        (running, follower)
     }
 }

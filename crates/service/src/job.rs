@@ -110,6 +110,10 @@ struct State {
     event_positions: EventPositions,
     /// The attempt that produces what is shown; known for jobs that directors run.
     attempt: Option<u32>,
+    /// The last attempt that the store has granted to a server that runs the job itself; 0 before the first.
+    /// Readers of events cannot continue by it: a server that was killed may have lost it, and then the next
+    /// attempt has the same number.
+    own_attempt: u32,
     /// Where the job is counted until it ends; absent for a job that this server does not run.
     counted_in: Option<Arc<OpenJobs>>,
 }
@@ -169,6 +173,7 @@ impl Job {
             history: new.history.map(History::new),
             event_positions: EventPositions::default(),
             attempt: None,
+            own_attempt: 0,
             counted_in: None,
         };
         let inner = Inner {
@@ -271,9 +276,20 @@ impl Job {
         })
     }
 
-    /// The attempt that produces what is shown; known for jobs that directors run.
-    pub fn attempt(&self) -> Option<u32> {
-        self.with(|state| state.attempt)
+    /// The number of the attempt that produces what is shown; 0 if it is not known that there was one.
+    pub fn attempt(&self) -> u32 {
+        self.with(|state| state.attempt.unwrap_or(state.own_attempt))
+    }
+
+    /// Whether a reader that has received events of the job from another server process can continue here:
+    /// directors run it, so every process has the same number for an attempt.
+    pub fn can_continue_elsewhere(&self) -> bool {
+        self.with(|state| state.attempt.is_some())
+    }
+
+    /// Says which attempt was the last that the store has granted to a server that runs the job itself.
+    pub(crate) fn set_own_attempt(&self, attempt: u32) {
+        self.with(|state| state.own_attempt = attempt);
     }
 
     /// The warnings about its input and output.

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tidegate_core::outbox::OutboxMessage;
+use tidegate_core::record::JobRecord;
 use tidegate_core::store::{Documents, StoreError};
 
 use crate::{PostgresStore, SqliteStore, StoreOpenError};
@@ -32,6 +33,14 @@ pub(crate) struct ExportedPage<T> {
     pub(crate) is_end: bool,
     /// Rows that cannot be read.
     pub(crate) unreadable: usize,
+}
+
+/// A job with what its record leaves out.
+pub(crate) struct ExportedJob {
+    pub(crate) number: i64,
+    pub(crate) record: JobRecord,
+    /// The attempts before the last one; the same JSON in both databases.
+    pub(crate) earlier_attempts: Option<String>,
 }
 
 /// A message with its schedule, in microseconds since 1970.
@@ -233,8 +242,8 @@ impl BegunMigration<'_> {
         loop {
             let mut page = self.migration.source.export_jobs(after).await?;
             if let Some(files) = files {
-                for (_, record) in &mut page.items {
-                    files::adapt_output(files, record);
+                for job in &mut page.items {
+                    files::adapt_output(files, &mut job.record);
                 }
             }
             self.target.import_jobs(&page).await?;

@@ -88,6 +88,14 @@ browserTest('JSON mode edits the same values', {}, async (page) => {
   assert.equal(await field(page, 'steps').inputValue(), '4');
 });
 
+browserTest('a message of the server about an input is shown in JSON mode', { allowed: [/status of 422/] }, async (page) => {
+  await page.goto(kinds);
+  await page.getByRole('button', { name: 'JSON', exact: true }).click();
+  await page.getByLabel('Input as JSON').fill('{"title": "x", "steps": 99}');
+  await page.keyboard.press('Control+Enter');
+  await page.getByRole('form').getByRole('alert').filter({ hasText: /steps: 99 is greater than/ }).waitFor();
+});
+
 browserTest('output appears while the model runs, and a reload attaches again', {}, async (page) => {
   const gate = variable('GATES') + '/stream';
   await page.goto(many);

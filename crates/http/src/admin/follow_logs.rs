@@ -2,7 +2,8 @@
 //! those that run and begin.
 //!
 //! Each job is followed from its begin, so that no line is lost however many jobs there are and however short
-//! they are. A client that reads too slowly gets the number of jobs that it has missed.
+//! they are. A client that reads too slowly gets the number of jobs that it has missed. A job whose director was
+//! lost begins again: what it has printed before was sent, and is not sent again.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -59,13 +60,15 @@ pub(super) async fn follow(
         .ok_or(ApiError::UnknownModel(model))?;
     let (running, follower) = service
         .follow_begun(&filter)
+        .await
+        .map_err(|_| ApiError::Store)?
         .ok_or(ApiError::JobsRunElsewhere)?;
     let mut logs = ModelLogs {
         filter,
         token,
         follower,
         followed: FuturesUnordered::new(),
-        followed_at_start: HashSet::new(),
+        written_at_start: HashSet::new(),
         text: String::new(),
         sent_at: Instant::now(),
     };
@@ -83,6 +86,8 @@ type RunKey = (Account, JobId, Option<Timestamp>);
 /// What a job has printed after a position.
 struct JobProgress {
     job: Arc<Job>,
+    /// The attempt that is followed.
+    attempt: u32,
     from: usize,
     delta: OutputDelta,
 }
@@ -93,8 +98,8 @@ struct ModelLogs {
     token: TokenCheck,
     follower: BegunJobsFollower,
     followed: FuturesUnordered<BoxFuture<'static, JobProgress>>,
-    /// The jobs that ran when the client came. Those of them that had just begun are announced as well.
-    followed_at_start: HashSet<RunKey>,
+    /// The jobs that were written when the client came. Those of them that had just begun are announced as well.
+    written_at_start: HashSet<RunKey>,
     /// Events that are not sent yet.
     text: String,
     sent_at: Instant,
@@ -131,7 +136,7 @@ impl ModelLogs {
             statuses: Status::ALL.iter().copied().filter(is_over).collect(),
             ..self.filter.clone()
         };
-        self.followed_at_start = running.iter().map(|job| run_key(&job.summary())).collect();
+        self.written_at_start = running.iter().map(|job| run_key(&job.summary())).collect();
         let ended = find_page(service, &ended, None).await?.jobs;
         // Jobs that have begun since may be in the list already.
         let mut begun = Vec::new();
@@ -144,7 +149,7 @@ impl ModelLogs {
         };
         for summary in ended.into_iter().rev() {
             let key = run_key(&summary);
-            if self.followed_at_start.contains(&key) || begun.iter().any(|job| is_job(job, &key)) {
+            if self.written_at_start.contains(&key) || begun.iter().any(|job| is_job(job, &key)) {
                 continue;
             }
             let found = service.find(&summary.account, &summary.id).await;
@@ -152,6 +157,7 @@ impl ModelLogs {
             if let Some(job) = found.map_err(|_| ApiError::Store)? {
                 let logs = job.snapshot().logs;
                 self.write_text(&job, &logs, true);
+                self.written_at_start.insert(key);
             }
         }
         for job in running {
@@ -204,8 +210,12 @@ impl ModelLogs {
             BegunJob::Job(job) => {
                 let summary = job.summary();
                 if self.filter.matches(&summary)
-                    && !self.followed_at_start.remove(&run_key(&summary))
+                    && !self.written_at_start.remove(&run_key(&summary))
                 {
+                    if job.attempt() > 1 {
+                        // The earlier attempts may have ended within a line.
+                        self.write_text(&job, "", true);
+                    }
                     self.follow_from(job, 0);
                 }
             }
@@ -220,12 +230,28 @@ impl ModelLogs {
                 outputs: usize::MAX,
                 logs: from,
             };
+            let attempt = job.attempt();
             let delta = job.progress(seen).await;
-            JobProgress { job, from, delta }
+            JobProgress {
+                job,
+                attempt,
+                from,
+                delta,
+            }
         }));
     }
 
-    fn progressed(&mut self, JobProgress { job, from, delta }: JobProgress) {
+    fn progressed(&mut self, progress: JobProgress) {
+        let JobProgress {
+            job,
+            attempt,
+            from,
+            delta,
+        } = progress;
+        // Another attempt has begun, and is announced by itself.
+        if job.attempt() != attempt {
+            return;
+        }
         self.write_text(&job, &delta.logs, delta.ended);
         if !delta.ended {
             self.follow_from(job, from + delta.logs.len());

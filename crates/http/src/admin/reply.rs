@@ -57,7 +57,9 @@ pub(crate) enum ApiError {
     AlreadyEnded(String, &'static str),
     #[error("job `{0}` cannot be canceled now: it is stored and waits for a working model")]
     NotCancelable(String),
-    #[error("directors run the jobs, so this process cannot follow their logs; follow them by job")]
+    #[error(
+        "another process owns this endpoint, so this one cannot follow the logs of its jobs; follow them by job"
+    )]
     JobsRunElsewhere,
     #[error("the store is unavailable; try again later")]
     Store,

@@ -48,7 +48,7 @@ pub(super) async fn follow(
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let (cursor, is_restarted) = match last.and_then(EventId::parse) {
         None => (OutputCursor::default(), false),
-        Some(id) if id.epoch == ui.epoch || job.attempt().is_some() => (id.cursor, false),
+        Some(id) if id.epoch == ui.epoch || job.can_continue_elsewhere() => (id.cursor, false),
         Some(_) => (OutputCursor::default(), true),
     };
     let files = ui.sources.files.as_ref();

@@ -48,7 +48,7 @@ pub(super) async fn show(
 /// A job as one client sees it.
 pub(super) struct JobView {
     summary: JobSummary,
-    attempt: Option<u32>,
+    attempt: u32,
     is_list: bool,
     is_own: bool,
 }
@@ -75,7 +75,7 @@ impl JobView {
         let waited_s = seconds(job.created_at, job.started_at.unwrap_or(end));
         let loaded_s = job.times.and_then(|times| times.load_time);
         let remote = job.remote.as_deref();
-        let attempts = remote.and_then(|remote| remote.retries).map(|n| n + 1);
+        let retries = remote.and_then(|remote| remote.retries).unwrap_or(0);
         JobDocument {
             id: job.id.as_str(),
             account: account_name(&job.account),
@@ -92,7 +92,8 @@ impl JobView {
             waited_s: (waited_s - loaded_s.unwrap_or_default()).max(0.0),
             loaded_s,
             ran_s: job.started_at.map(|began| seconds(began, end)),
-            attempt: self.attempt.map(u64::from).or(attempts).unwrap_or(1),
+            // What remote workers retried is one attempt of the server.
+            attempt: u64::from(self.attempt.max(1)) + retries,
             worker: remote.and_then(|remote| remote.worker.as_deref()),
             error: job.error.as_deref(),
             metrics: &job.metrics,

@@ -164,7 +164,7 @@ function FormView({ detail, submit = submitJob, head = null }) {
         ${detail.schema === null ? html`<p class="hint">${detail.kind === 'model' || detail.kind === 'trained' ? 'The inputs of this model are known when it is loaded. Until then, enter them as JSON.' : 'The server does not know the inputs; enter them as JSON.'}</p>` : null}
       </div>
       <div class="form-foot">
-        ${runner.error === null ? null : html`<${ErrorNote} error=${summary(runner.error, fields)} />`}
+        ${runner.error === null ? null : html`<${ErrorNote} error=${summary(runner.error, mode === 'form' ? fields : [])} />`}
         <div class="row">
           <button type="submit" class="button primary run-button" disabled=${runner.sending}><${Icon} name="play" />${runner.sending ? 'Sending…' : 'Run'} <kbd>Ctrl Enter</kbd></button>
           <button type="button" class="button quiet" onClick=${reset}>Reset</button>
@@ -179,7 +179,7 @@ function FormView({ detail, submit = submitJob, head = null }) {
 /**
  * The message above Run. Messages that are shown at their fields are not repeated.
  * @param {ApiError} error
- * @param {import('./inputs/fields.js').Field[]} fields
+ * @param {import('./inputs/fields.js').Field[]} fields those that are shown
  */
 function summary(error, fields) {
   const names = Object.keys(error.fields ?? {});

@@ -5,6 +5,7 @@
 //! decides who runs a job and how it ended; the live events only show what happens meanwhile.
 
 mod accept;
+pub(crate) mod begun_search;
 mod call_batch;
 pub(crate) mod cancel;
 mod director_calls;

@@ -18,12 +18,16 @@ impl Job {
         let JobRecord {
             spec,
             status,
+            attempt,
             started_at,
             completion,
             data_removed,
             ..
         } = record;
-        let state = recorded_state(status, started_at, completion);
+        let state = State {
+            own_attempt: attempt,
+            ..recorded_state(status, started_at, completion)
+        };
         let inner = Inner {
             account: spec.account,
             id: spec.id,
@@ -58,6 +62,7 @@ impl Job {
             *state = State {
                 history: state.history.take(),
                 attempt: state.attempt,
+                own_attempt: record.attempt,
                 ..recorded
             };
             state.record_event(|| StreamEvent::Completed);
@@ -104,6 +109,7 @@ fn recorded_state(
         history: None,
         event_positions: EventPositions::default(),
         attempt: None,
+        own_attempt: 0,
         counted_in: None,
     }
 }

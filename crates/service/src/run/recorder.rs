@@ -154,6 +154,7 @@ impl JobRecorder {
     pub(crate) fn lease_with_insert(&mut self, job: &Job, at: Timestamp) -> LeaseRequest {
         let request = self.request(job, at, LeaseDurability::Machine);
         self.fence.attempt += 1;
+        job.set_own_attempt(self.fence.attempt);
         self.began_at = Some(at);
         request
     }
@@ -178,6 +179,7 @@ impl JobRecorder {
             {
                 Ok(LeaseResult::Granted(fence)) => {
                     self.fence = fence;
+                    job.set_own_attempt(fence.attempt);
                     self.began_at = Some(at);
                     self.is_uncommitted = self.durability == LeaseDurability::Process;
                     return LeaseDecision::Start(at);

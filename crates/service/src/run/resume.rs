@@ -138,6 +138,7 @@ impl JobService {
             return self.enqueue_recorded(&recorded, join).await;
         };
         let job = Arc::new(self.job_of_spec(&record.spec));
+        job.set_own_attempt(record.attempt);
         let registry = &self.shared().registry;
         let is_new = registry.insert(Arc::clone(&job), OnDuplicateId::Answer);
         if is_new.is_err() {

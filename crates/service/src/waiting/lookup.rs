@@ -39,7 +39,12 @@ impl JobService {
         self.load_now(record).await;
         let (shared, spec) = (self.shared(), &record.spec);
         let key = (spec.account.clone(), spec.id.clone());
-        let waiting = shared.waiting_jobs.handle(&key, || self.job_of_spec(spec));
+        let create = || {
+            let job = self.job_of_spec(spec);
+            job.set_own_attempt(record.attempt);
+            job
+        };
+        let waiting = shared.waiting_jobs.handle(&key, create);
         // It may have started since it was read.
         let job = waiting.or_else(|| shared.registry.get(&key.0, &key.1))?;
         Some(match job.input() {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tidegate_core::Status;
 use tidegate_core::lease::{Fence, Nonce};
 use tidegate_core::leases::{
-    AcquireRequest, AcquireResult, ClusterCounts, GrantedLease, HeartbeatResult, HeldLease, Holder,
-    JobProgress, JobRef, LeaseHeartbeat,
+    AcquireRequest, AcquireResult, BegunAttempts, ClusterCounts, GrantedLease, HeartbeatResult,
+    HeldLease, Holder, JobProgress, JobRef, LeaseHeartbeat,
 };
 use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::record::JobRecord;
@@ -233,6 +234,25 @@ impl StoreServer {
             })
         };
         jobs.iter().filter_map(progress).collect()
+    }
+
+    pub(super) fn begun(&self, model: &str, since: Option<Timestamp>) -> BegunAttempts {
+        let state = self.lock();
+        let is_begun = |row: &&JobRow| match since {
+            _ if row.record.spec.target.model != model || row.lease_nonce.is_none() => false,
+            Some(since) => row.record.started_at >= Some(since),
+            None => row.record.completion.is_none() && state.is_live(row),
+        };
+        let progress = |row: &JobRow| JobProgress {
+            job: JobRef::from(&row.record.spec),
+            status: row.record.status,
+            attempt: row.record.attempt,
+            started_at: row.record.started_at,
+        };
+        BegunAttempts {
+            at: self.clock.now(),
+            jobs: state.jobs.values().filter(is_begun).map(progress).collect(),
+        }
     }
 
     pub(super) fn mark_queued(&self, jobs: &[JobRef], epoch: &str) {

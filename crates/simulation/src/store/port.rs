@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use tidegate_core::job_attempt::JobAttempt;
 use tidegate_core::lease::{LeaseRequest, LeaseResult};
 use tidegate_core::leases::{
-    AcquireRequest, AcquireResult, ClusterCounts, HeartbeatResult, HeldLease, Holder, JobProgress,
-    JobRef, LeaseHeartbeat, Leases,
+    AcquireRequest, AcquireResult, BegunAttempts, ClusterCounts, HeartbeatResult, HeldLease,
+    Holder, JobProgress, JobRef, LeaseHeartbeat, Leases,
 };
 use tidegate_core::outbox::{
     MessageFilter, MessageSummary, OutboxCounts, OutboxMessage, Reopened, SendOutcome, TakeRequest,
@@ -210,6 +210,14 @@ impl Leases for StoreClient {
 
     async fn progress(&self, jobs: &[JobRef]) -> Result<Vec<JobProgress>, StoreError> {
         self.call(|server| server.progress(jobs)).await
+    }
+
+    async fn begun(
+        &self,
+        model: &str,
+        since: Option<Timestamp>,
+    ) -> Result<BegunAttempts, StoreError> {
+        self.call(|server| server.begun(model, since)).await
     }
 
     async fn mark_queued(&self, jobs: &[JobRef], epoch: &str) -> Result<(), StoreError> {

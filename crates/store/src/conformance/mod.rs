@@ -11,6 +11,7 @@
 
 pub mod attempts;
 pub mod batches;
+pub mod begun_attempts;
 pub mod blobs;
 pub mod cluster_attempts;
 pub mod cluster_leases;
@@ -159,6 +160,9 @@ macro_rules! conformance {
                 changes_of_all_kinds_are_made_together,
             );
         }
+        $crate::conformance!(@cases $open, begun_attempts:
+            attempts_that_have_begun_are_found,
+        );
         $crate::conformance!(@cases $open, unqueued_jobs:
             unqueued_jobs_are_found,
             an_unqueued_job_is_claimed_once,

@@ -2,7 +2,7 @@
 //! before it, so that no row is written twice, also if it was deleted here meanwhile.
 
 use futures_util::stream::{FuturesOrdered, StreamExt};
-use tidegate_core::record::{Completion, JobRecord};
+use tidegate_core::record::Completion;
 use tidegate_core::store::StoreError;
 use tokio_postgres::Client;
 
@@ -13,9 +13,8 @@ use super::outbox::receiver_key;
 use super::query::{bigint, boolean, bytea, execute, first, integer, text};
 use super::text::escape;
 use crate::columns;
-use crate::cursor::NumberedRecord;
 use crate::migration::{
-    BeginResult, ExportedDocument, ExportedMessage, ExportedPage, MigrationState,
+    BeginResult, ExportedDocument, ExportedJob, ExportedMessage, ExportedPage, MigrationState,
 };
 
 /// The document with the state of the migration.
@@ -48,7 +47,7 @@ impl PostgresStore {
     /// Writes jobs, unless an earlier call has written them.
     pub(crate) async fn import_jobs(
         &self,
-        page: &ExportedPage<NumberedRecord>,
+        page: &ExportedPage<ExportedJob>,
     ) -> Result<(), StoreError> {
         self.connections
             .change(page, |client, page| Box::pin(import_jobs(client, page)))
@@ -157,14 +156,14 @@ pub(super) async fn put_state(client: &Client, state: &MigrationState) -> Result
     super::documents::put(client, NAMESPACE, NAME, &json).await
 }
 
-async fn import_jobs(client: &Client, page: &ExportedPage<NumberedRecord>) -> Result<(), PgError> {
+async fn import_jobs(client: &Client, page: &ExportedPage<ExportedJob>) -> Result<(), PgError> {
     let mut state = locked_state(client).await?;
     let after = state.jobs_after;
     // The statements are sent in order, without waiting for the replies.
     let mut sent = FuturesOrdered::new();
-    for (number, record) in &page.items {
-        if *number > after {
-            sent.push_back(import_job(client, record));
+    for job in &page.items {
+        if job.number > after {
+            sent.push_back(import_job(client, job));
         }
         if sent.len() >= PIPELINED {
             sent.next().await.transpose()?;
@@ -175,19 +174,20 @@ async fn import_jobs(client: &Client, page: &ExportedPage<NumberedRecord>) -> Re
     put_state(client, &state).await
 }
 
-/// A job that had begun keeps the number of its attempts. It has no lease, so reconciliation offers it to
+/// A job that had begun keeps its attempts. It has no lease, so reconciliation offers it to
 /// directors.
-async fn import_job(client: &Client, record: &JobRecord) -> Result<(), PgError> {
+async fn import_job(client: &Client, job: &ExportedJob) -> Result<(), PgError> {
     const JOB: &str = "WITH job AS (
              INSERT INTO tidegate.jobs (account, id, kind, model, version, deployment, api, hook, context, files, secrets,
                  destination, policies, created_at, deadline, status, attempt, started_at, completed_at, data_removed,
-                 cancel_requested)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+                 cancel_requested, earlier_attempts)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
+                 $28::text::jsonb)
              ON CONFLICT (account, id) DO NOTHING RETURNING number, completed_at),
          input AS (INSERT INTO tidegate.inputs (number, json) SELECT number, $22 FROM job)
          INSERT INTO tidegate.ends (number, output, logs, error, metrics, remote)
          SELECT number, $23, $24, $25, $26, $27 FROM job WHERE completed_at IS NOT NULL";
-    let spec = &record.spec;
+    let (record, spec) = (&job.record, &job.record.spec);
     let deployment = spec.target.deployment.as_ref().map(ToString::to_string);
     let hook = spec.hook.as_ref().map(columns::json_text).transpose()?;
     let completed_at = record
@@ -228,6 +228,7 @@ async fn import_job(client: &Client, record: &JobRecord) -> Result<(), PgError> 
             text(&end.error.as_deref().map(escape)),
             text(&columns::json_text(&end.metrics)?),
             text(&remote),
+            text(&job.earlier_attempts),
         ],
     )
     .await?;

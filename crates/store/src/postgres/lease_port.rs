@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use tidegate_core::leases::{
-    AcquireRequest, AcquireResult, ClusterCounts, GrantedLease, HeartbeatResult, HeldLease, Holder,
-    JobProgress, JobRef, LeaseHeartbeat, Leases,
+    AcquireRequest, AcquireResult, BegunAttempts, ClusterCounts, GrantedLease, HeartbeatResult,
+    HeldLease, Holder, JobProgress, JobRef, LeaseHeartbeat, Leases,
 };
 use tidegate_core::outbox::OutboxMessage;
 use tidegate_core::record::JobRecord;
@@ -127,6 +128,18 @@ impl Leases for PostgresStore {
         self.connections
             .read(jobs, |client, jobs| {
                 Box::pin(progress::of_jobs(client, jobs))
+            })
+            .await
+    }
+
+    async fn begun(
+        &self,
+        model: &str,
+        since: Option<Timestamp>,
+    ) -> Result<BegunAttempts, StoreError> {
+        self.connections
+            .read((model, since), |client, (model, since)| {
+                Box::pin(progress::of_begun(client, model, *since))
             })
             .await
     }

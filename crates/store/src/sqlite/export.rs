@@ -6,8 +6,9 @@ use tidegate_core::chain;
 use super::error::DbError;
 use super::rows::{self, record_of};
 use super::{SqliteStore, outbox};
-use crate::cursor::NumberedRecord;
-use crate::migration::{ExportedDocument, ExportedMessage, ExportedPage, SourceCounts};
+use crate::migration::{
+    ExportedDocument, ExportedJob, ExportedMessage, ExportedPage, SourceCounts,
+};
 use crate::records::{MAX_RESULT_BYTES, approx_size};
 
 /// The most rows of a page.
@@ -17,7 +18,7 @@ impl SqliteStore {
     pub(crate) async fn export_jobs(
         &self,
         after: i64,
-    ) -> Result<ExportedPage<NumberedRecord>, tidegate_core::store::StoreError> {
+    ) -> Result<ExportedPage<ExportedJob>, tidegate_core::store::StoreError> {
         self.readers.read(move |conn| jobs(conn, after)).await
     }
 
@@ -77,7 +78,10 @@ fn page<T>(
     Ok(page)
 }
 
-fn jobs(conn: &Connection, after: i64) -> Result<ExportedPage<NumberedRecord>, DbError> {
+/// A damaged list is left out; the job is worth more.
+const EARLIER_ATTEMPTS: &str = "SELECT CASE WHEN json_valid(earlier_attempts) THEN earlier_attempts END FROM jobs WHERE number = ?";
+
+fn jobs(conn: &Connection, after: i64) -> Result<ExportedPage<ExportedJob>, DbError> {
     let next = |conn: &Connection, after: i64| {
         conn.prepare_cached("SELECT number FROM jobs WHERE number > ? ORDER BY number LIMIT 1")?
             .query_row([after], |row| row.get(0))
@@ -86,14 +90,20 @@ fn jobs(conn: &Connection, after: i64) -> Result<ExportedPage<NumberedRecord>, D
     page(conn, after, next, |conn, number| {
         let mut statement = conn.prepare_cached(record_of!("WHERE j.number = ?"))?;
         let mut found = statement.query([number])?;
-        Ok(match found.next()? {
-            Some(row) => {
-                let record = rows::record(row)?;
-                let size = approx_size(&record.1);
-                Some((record, size))
-            }
-            None => None,
-        })
+        let Some(row) = found.next()? else {
+            return Ok(None);
+        };
+        let (number, record) = rows::record(row)?;
+        let size = approx_size(&record);
+        let earlier_attempts = conn
+            .prepare_cached(EARLIER_ATTEMPTS)?
+            .query_row([number], |row| row.get(0))?;
+        let exported = ExportedJob {
+            number,
+            record,
+            earlier_attempts,
+        };
+        Ok(Some((exported, size)))
     })
 }
 

@@ -1,4 +1,4 @@
-//! The migration of a data folder with files, which is interrupted.
+//! The migration of a data folder.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use tidegate_core::record::Completion;
 use tidegate_core::store::{Documents, JobFinish, JobRecords, Store, StoreError};
 use tidegate_core::{Account, JobId};
 use tidegate_store::conformance::postgres_server::SharedPostgres;
-use tidegate_store::conformance::samples::{ann, finish, id, spec};
+use tidegate_store::conformance::samples::{ann, finish, finish_leased, id, lease, leased, spec};
 use tidegate_store::{
     ContentCopy, DataFolderMigration, DatabaseUse, FileTransfer, MigrationError, PostgresOptions,
     PostgresStore, SqliteOptions, SqliteStore,
@@ -157,4 +157,46 @@ async fn an_interrupted_migration_of_files_loses_and_repeats_none() {
     let output = job.completion.unwrap().output.unwrap();
     assert_eq!(&output[..], br#""ann a""#);
     assert!(target.all("files", "").await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_keeps_its_attempts() {
+    let (folder, database) = (
+        tempfile::tempdir().unwrap(),
+        SharedPostgres::start().database(),
+    );
+    let mut before = Vec::new();
+    {
+        let source = SqliteStore::open(folder.path(), &SqliteOptions::default()).unwrap();
+        for name in ["once", "open", "ended"] {
+            source.insert(spec(name)).await.unwrap();
+            let mut fence = leased(&source, lease(name, 0, 1)).await;
+            for after in 1..3 {
+                if name != "once" {
+                    fence = leased(&source, lease(name, after, u128::from(after) + 1)).await;
+                }
+            }
+            if name != "open" {
+                source.finish(finish_leased(name, fence, 9)).await.unwrap();
+            }
+            before.push(source.attempts(&ann(), &id(name)).await.unwrap());
+        }
+    }
+    assert_eq!(before.iter().map(Vec::len).collect::<Vec<_>>(), [1, 3, 3]);
+
+    let options = PostgresOptions {
+        database_use: DatabaseUse::Shared,
+        ..PostgresOptions::default()
+    };
+    let target = PostgresStore::open(&database.url(), &options)
+        .await
+        .unwrap();
+    let migration = DataFolderMigration::open(folder.path()).unwrap();
+    let begun = migration.begin(&target, "target").await.unwrap();
+    begun.run(None).await.unwrap();
+    let mut after = Vec::new();
+    for name in ["once", "open", "ended"] {
+        after.push(target.attempts(&ann(), &id(name)).await.unwrap());
+    }
+    assert_eq!(after, before);
 }

@@ -46,7 +46,8 @@ struct StreamedLines<'a> {
 }
 
 impl<'a> LogStream<'a> {
-    /// `None` if the server has no such stream: it is of an earlier version, or directors run its jobs.
+    /// `None` if the server has no such stream: it is of an earlier version, or another process of the cluster
+    /// owns the endpoint.
     pub(super) async fn open(
         server: &AdminClient,
         query: &[(&str, &str)],

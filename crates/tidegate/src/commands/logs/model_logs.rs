@@ -1,7 +1,8 @@
 //! The logs of models: the setup, then the jobs, each line with the name of its source.
 //!
-//! The server streams the logs of jobs that it runs. Where directors run them, and on servers of earlier versions,
-//! the newest jobs are listed again and again, which misses jobs if more begin and end than a list has.
+//! The server streams the logs of jobs. For an endpoint that another process of the cluster owns, and on servers of
+//! earlier versions, the newest jobs are listed again and again, which misses jobs if more begin and end than a
+//! list has.
 
 use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
