@@ -15,9 +15,11 @@ use std::sync::{Arc, Mutex};
 use pyo3::exceptions::{PyConnectionError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use tidegate_ipc::slot::{BatchPredictRequest, PredictRequest, SlotRequest};
+use tidegate_ipc::frame;
+use tidegate_ipc::slot::{BatchPredictRequest, PredictRequest, SlotRequest, SlotResponse};
 
 use crate::control::lock;
+use crate::encode::append;
 use crate::frame_buffer::{FillStatus, FrameBuffer};
 use crate::job::ChildJob;
 use crate::sys::{self, Wait};
@@ -28,7 +30,7 @@ const CORKED_BYTES: usize = 1024 * 1024;
 static SLOTS: Mutex<Vec<Arc<SlotState>>> = Mutex::new(Vec::new());
 /// Whether the model is synchronous with one slot: output without a job then belongs to the running job.
 static SINGLE_JOB: AtomicBool = AtomicBool::new(false);
-/// Whether this process must run no more jobs. A batch that the server sent before it knew is ignored.
+/// Whether this process can run no more jobs. A batch that the server sent before it knew is refused.
 static REFUSES_BATCHES: AtomicBool = AtomicBool::new(false);
 
 /// The state that the slot's reader, its writers and the control channel share.
@@ -246,7 +248,7 @@ impl Slot {
     /// Like `recv`, for a model that batches: returns the list of the items of a batch, or a job.
     fn recv_batch(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         while self.wait_for_frame(py)? {
-            if !self.ignore_if_refused() {
+            if !self.refuse(py) {
                 return self.take_batch(py).map(Some);
             }
         }
@@ -256,7 +258,7 @@ impl Slot {
     /// Like `poll`, for a model that batches.
     fn poll_batch(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         while self.poll_frame()? {
-            if !self.ignore_if_refused() {
+            if !self.refuse(py) {
                 return self.take_batch(py).map(Some);
             }
         }
@@ -325,12 +327,20 @@ impl Slot {
         lock(&self.received).fill(|buffer| sys::recv(&self.state.socket, buffer, wait))
     }
 
-    /// Removes the received frame if this process must run no more jobs: the server gives its items to
-    /// another process.
-    fn ignore_if_refused(&self) -> bool {
+    /// Removes the received frame if this process can run no more jobs, and tells the server, which gives
+    /// the items to another process.
+    fn refuse(&self, py: Python<'_>) -> bool {
         let refuses = REFUSES_BATCHES.load(Ordering::Relaxed);
         if refuses {
             lock(&self.received).consume();
+            let mut answer = Vec::new();
+            frame::append(&mut answer, |out| append(out, &SlotResponse::Refused));
+            py.detach(|| {
+                let mut outgoing = lock(&self.state.outgoing);
+                let sent = outgoing.push(&self.state.socket, &answer, AfterSend::KeepOpen);
+                // An error means that the server is gone; the reader of the slot detects that as well.
+                sent.and_then(|()| outgoing.drain(&self.state.socket)).ok();
+            });
         }
         refuses
     }
@@ -450,8 +460,8 @@ pub(crate) fn set_single_job() {
     SINGLE_JOB.store(true, Ordering::Relaxed);
 }
 
-/// Ignores the batches that arrive from now on. Must be called before the server learns that this process
-/// must get no more jobs.
+/// Refuses the batches that arrive from now on. Must be called before the server learns that this process
+/// can run no more jobs.
 pub(crate) fn refuse_batches() {
     REFUSES_BATCHES.store(true, Ordering::Relaxed);
 }

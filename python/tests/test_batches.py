@@ -382,7 +382,7 @@ def test_the_cancel_of_a_batch_does_not_reach_the_next(serve, tmp_path: Path, so
     assert outputs(child.finish_batch(2)[0]) == [3, 4]
 
 
-def test_a_process_that_can_run_no_more_ignores_the_next_batch(serve) -> None:
+def test_a_process_that_can_run_no_more_refuses_the_next_batch(serve) -> None:
     child = serve("""
         import tidegate
         from tidegate import _native
@@ -401,6 +401,9 @@ def test_a_process_that_can_run_no_more_ignores_the_next_batch(serve) -> None:
     assert child.slots[0].recv() == {"batch_call": {"items": [0, 1]}}
     assert child.slots[0].recv() == {"item": {"n": 0, "message": "retire"}}
     assert outputs(child.finish_batch(2)[0]) == [1, 2]
+    assert child.slots[0].recv() == "refused"
+    child.start_batch({"n": 5})
+    assert child.slots[0].recv() == "refused"
     child.sockets[0].shutdown(socket.SHUT_WR)
     assert child.sockets[0].recv(1) == b"", "the child has sent nothing more"
 

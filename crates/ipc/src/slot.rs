@@ -177,6 +177,9 @@ pub enum SlotResponse<'a> {
         #[serde(borrow)]
         reason: Cow<'a, str>,
     },
+    /// The child ignores the message that it has received, and can run no more jobs: the server sent it
+    /// before it knew that. Only from a model that batches.
+    Refused,
     /// The job succeeded; the slot is free.
     Done {
         /// The job.

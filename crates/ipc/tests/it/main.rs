@@ -220,6 +220,7 @@ fn slot_responses() {
             reason: "CUDA error: device-side assert triggered".into(),
         },
         R::Cancelled { id: "a".into() },
+        R::Refused,
         R::BatchCall { items: vec![0, 1] },
         R::Item {
             n: 1,

@@ -23,13 +23,15 @@ pub(crate) async fn run_batches(
     registered: RegisteredChild,
 ) {
     let child = Arc::clone(&socket.child);
+    // A child that refuses a batch says why, but perhaps on another socket and later.
+    let mut refuses = false;
     loop {
         let items = tokio::select! {
             biased;
             () = child.dead() => return,
             () = child.retired() => return,
             () = shared.stop.cancelled() => return,
-            items = shared.batcher.next_batch() => items,
+            items = shared.batcher.next_batch(), if !refuses => items,
         };
         child.used.store(true, Ordering::Relaxed);
         let changed = registered.changed();
@@ -44,6 +46,7 @@ pub(crate) async fn run_batches(
         let ended = batches.run().await;
         let running = batches.running.taken;
         if let Err(error) = ended {
+            refuses = matches!(error, BatchError::Refused);
             let unfinished = batches.lose(error).await;
             // Before the count of running items falls, so that a batch never looks smaller.
             shared.batcher.push_front(unfinished);
@@ -90,13 +93,12 @@ impl ChildBatches<'_> {
                 Some(_) | None => {}
             }
             self.take_ahead(&child);
-            let (kill_at, waits_ahead) = (self.running.kill_at, self.running.waits_ahead());
+            let kill_at = self.running.kill_at;
             let received = tokio::select! {
                 biased;
                 received = self.exchange() => received?,
                 () = changed.notified() => continue,
                 () = sleep_until(kill_at) => return Err(BatchError::NotStopped),
-                () = child.refuses_jobs(), if waits_ahead => return Err(BatchError::Refused),
             };
             self.running.handle(self.shared, &child, &received)?;
         }
@@ -134,7 +136,7 @@ impl ChildBatches<'_> {
     async fn lose(self, error: BatchError) -> Vec<Arc<BatchedJob>> {
         let child = Arc::clone(&self.socket.child);
         let mut again = match error {
-            // The child exits when its socket is closed.
+            // The child exits when its socket is closed. It refuses the batch that was sent ahead, too.
             BatchError::Refused => self.running.give_back(),
             error => {
                 end(&child, error).await;

@@ -57,7 +57,7 @@ pub(super) enum BatchError {
     Malformed,
     /// All items of a call were canceled, and the call did not stop in time.
     NotStopped,
-    /// The child must get no more jobs and ignores the batch, which it had received ahead.
+    /// The child ignores the batch, because it can run no more.
     Refused,
 }
 
@@ -179,6 +179,7 @@ impl SentBatch {
         let response = serde_json::from_slice(message).map_err(|_| BatchError::Malformed)?;
         let (n, response) = match response {
             SlotResponse::BatchCall { items } => return self.begin_call(shared, &items),
+            SlotResponse::Refused if self.call.is_empty() => return Err(BatchError::Refused),
             SlotResponse::Item { n, message } => (n as usize, *message),
             // A training is not part of a batch.
             other if self.items.len() == 1 => (0, other),

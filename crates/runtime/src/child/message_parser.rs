@@ -111,7 +111,7 @@ impl MessageParser {
                 Event::Ended(Outcome::Canceled)
             }
             // A message about a batch, inside of a job.
-            SlotResponse::Item { .. } | SlotResponse::BatchCall { .. } => {
+            SlotResponse::Item { .. } | SlotResponse::BatchCall { .. } | SlotResponse::Refused => {
                 return Err(MalformedMessage);
             }
         };

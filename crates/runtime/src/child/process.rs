@@ -25,9 +25,6 @@ pub(crate) struct ChildProcess {
     retired: CancellationToken,
     /// Why, once it is.
     retirement: OnceLock<Retirement>,
-    /// Cancelled when the child itself has said that it must get no more jobs: it ignores those that it
-    /// has received and not started.
-    refuses_jobs: CancellationToken,
     /// The desired concurrency plus one; zero until the child has reported it.
     desired_concurrency: AtomicU32,
     /// Whether the server killed the child.
@@ -79,7 +76,6 @@ impl ChildProcess {
             dead: CancellationToken::new(),
             retired: CancellationToken::new(),
             retirement: OnceLock::new(),
-            refuses_jobs: CancellationToken::new(),
             desired_concurrency: AtomicU32::new(0),
             killed: AtomicBool::new(false),
             out_of_memory: AtomicBool::new(false),
@@ -181,9 +177,6 @@ impl ChildProcess {
 
     /// Sends the child no more jobs. It exits by itself when its last slot is closed.
     pub(crate) fn retire(&self, why: Retirement) {
-        if why != Retirement::NotNeeded {
-            self.refuses_jobs.cancel();
-        }
         // The first reason is the cause.
         self.retirement.set(why).ok();
         self.retired.cancel();
@@ -197,11 +190,6 @@ impl ChildProcess {
     /// Waits until the child gets no more jobs.
     pub(crate) async fn retired(&self) {
         self.retired.cancelled().await;
-    }
-
-    /// Waits until the child ignores jobs that it has received and not started.
-    pub(crate) async fn refuses_jobs(&self) {
-        self.refuses_jobs.cancelled().await;
     }
 
     /// Whether the child gets no more jobs.
