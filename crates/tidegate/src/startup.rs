@@ -302,19 +302,12 @@ impl RunningServer {
             () = drain(&mut self.http) => None,
             () = &mut self.reload => unreachable!("reload never ends"),
             () = &mut self.queue_upkeep => unreachable!("queue upkeep never ends"),
-            second = second_signal(&mut self.signals, &self.job_services) => {
+            second = self.signals.second(|| shutdown::log_wait(&(self.job_services)())) => {
                 tracing::warn!("received a second signal, exiting now");
                 Some(ExitCode::from(second.forced_exit_code()))
             }
         }
     }
-}
-
-/// Waits until the user asks a second time to stop the server.
-async fn second_signal(signals: &mut Signals, job_services: &JobServices) -> ShutdownCause {
-    signals.skip_repeated().await;
-    shutdown::log_wait(&job_services());
-    signals.next().await
 }
 
 /// Resumes the jobs and webhooks of the previous run.
