@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -167,6 +168,25 @@ def test_queued_requests_survive_a_killed_router(durable: Start, upstreams: Any)
     assert [result["id"] for result in results] == list(range(5))
     assert all(result["success"] for result in results), results
     assert poll(second, id)["responses"] == results, "results can be read again"
+
+
+def test_a_drain_finishes_the_queued_requests_that_run(
+    router: Callable[..., Router], upstream: StubUpstream, tmp_path: Path
+) -> None:
+    upstream.answer = hold
+    data, patient = ("--data-dir", str(tmp_path / "data")), ("--drain-grace", "0s", "--drain-timeout", "20s")
+    running = router(fleet(upstream), flags=(*data, *patient))
+    id = create(running, [{"prompt": "one"}])
+    upstream.wait_for_requests(1)
+    running.server.signal(signal.SIGTERM)
+    wait_until(running.server.refuses_connections, "the listener to close")
+    upstream.release()
+    assert running.server.wait_exit() == 0
+
+    again = router(fleet(upstream), flags=(*data, *FAST))
+    (result,) = responses(again, id)
+    assert result["result"]["response"] == "good"
+    assert upstream.n_requests == 1
 
 
 def test_queued_requests_wait_for_a_backend_that_comes_back(durable: Start, upstream: StubUpstream) -> None:

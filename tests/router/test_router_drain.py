@@ -93,6 +93,30 @@ def test_a_second_signal_ends_the_drain(router, upstream):
         assert running.server.wait_exit() != 0
 
 
+def test_cog_is_asked_to_cancel_by_a_router_that_drains(router, upstream):
+    async def slow_cog(exchange: Exchange) -> None:
+        if exchange.request.path.endswith("/cancel"):
+            await exchange.respond(200, {})
+            return
+        await exchange.begin_stream()
+        await exchange.chunk(b'event: output\ndata: {"chunk": "first"}\n\n')
+        await exchange.stay_silent()
+
+    upstream.answer = slow_cog
+    running = router(
+        model("m", {"url": upstream.url, "kind": "cog"}),
+        flags=("--drain-grace", "0s", "--drain-timeout", "20s"),
+    )
+    connection = running.open_chat(stream=True)
+    assert connection.socket.recv(65536), "the begin of the stream"
+    running.server.signal(signal.SIGTERM)
+    wait_until(running.server.refuses_connections, "the listener to close")
+    connection.close()
+    assert running.server.wait_exit() == 0
+    created, *others = upstream.requests
+    assert [request.path for request in others] == [f"{created.path}/cancel"]
+
+
 def test_the_drain_has_an_end(router, upstream):
     upstream.answer = held_stream
     running = router(

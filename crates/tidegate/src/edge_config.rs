@@ -36,6 +36,7 @@ pub(crate) fn read(args: &ListenArgs, reload: &mut Reload) -> Result<EdgeConfig,
         // Known when the tokens are.
         origin_policy: None,
         request_metrics: Arc::default(),
+        event_loops: None,
     })
 }
 

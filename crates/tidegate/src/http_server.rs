@@ -95,6 +95,7 @@ mod tests {
             tls: None,
             origin_policy: None,
             request_metrics: Arc::default(),
+            event_loops: None,
         };
         let routes = Router::new().route("/", get(|| async { "here" }));
         let mut http = HttpServer::start(listener, routes, config);

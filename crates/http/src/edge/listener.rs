@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use super::connection::{self, ConnectionContext};
 use super::control::EdgeControl;
+use super::event_loops::EventLoops;
 use super::fd_limit::FdHeadroom;
 use super::keepalive;
 use super::service::EdgeService;
@@ -47,6 +48,8 @@ pub struct EdgeConfig {
     pub origin_policy: Option<OriginPolicy>,
     /// Counts responses and rejections.
     pub request_metrics: Arc<RequestMetrics>,
+    /// The threads that serve connections; `None` for the runtime of the caller.
+    pub event_loops: Option<Arc<EventLoops>>,
 }
 
 /// Where the edge accepts connections.
@@ -108,6 +111,7 @@ pub async fn serve<S: EdgeService>(
 struct Acceptor<S> {
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
+    event_loops: Option<Arc<EventLoops>>,
     handler: Arc<ConnectionHandler<S>>,
 }
 
@@ -147,6 +151,7 @@ impl<S: EdgeService> Acceptor<S> {
         Self {
             permits,
             tasks: TaskTracker::new(),
+            event_loops: config.event_loops.clone(),
             handler,
         }
     }
@@ -199,10 +204,21 @@ impl<S: EdgeService> Acceptor<S> {
         permit: OwnedSemaphorePermit,
     ) -> JoinHandle<()> {
         let handler = Arc::clone(&self.handler);
-        self.tasks.spawn(async move {
-            handler.handle(stream, peer, headroom).await;
-            drop(permit);
-        })
+        let Some(event_loops) = &self.event_loops else {
+            return self.tasks.spawn(async move {
+                handler.handle(stream, peer, headroom).await;
+                drop(permit);
+            });
+        };
+        let (event_loop, place) = event_loops.place();
+        let serving = async move {
+            match stream.move_to_this_runtime() {
+                Ok(stream) => handler.handle(stream, peer, headroom).await,
+                Err(error) => tracing::warn!(%error, "failed to pass a connection to its thread"),
+            }
+            drop((permit, place));
+        };
+        self.tasks.spawn_on(serving, event_loop)
     }
 }
 

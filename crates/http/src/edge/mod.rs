@@ -8,6 +8,7 @@ mod close_watch;
 mod connection;
 mod control;
 mod drain_body;
+mod event_loops;
 mod exchange;
 pub mod fd_limit;
 mod framing;
@@ -26,6 +27,7 @@ mod unix_socket;
 mod websocket;
 
 pub use control::EdgeControl;
+pub use event_loops::EventLoops;
 pub use listener::{EdgeConfig, EdgeListeners, serve};
 pub use service::EdgeService;
 pub use tls::{Tls, TlsError};

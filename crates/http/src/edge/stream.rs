@@ -16,6 +16,18 @@ pub(super) enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+impl Stream {
+    /// Lets the runtime of the calling task wait for the events of an accepted socket, instead of the one
+    /// that has accepted it. TLS starts later, so it has nothing to move.
+    pub(super) fn move_to_this_runtime(self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Plain(stream) => Self::Plain(TcpStream::from_std(stream.into_std()?)?),
+            Self::Unix(stream) => Self::Unix(UnixStream::from_std(stream.into_std()?)?),
+            Self::Tls(stream) => Self::Tls(stream),
+        })
+    }
+}
+
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {

@@ -330,7 +330,10 @@ struct Reloaded {
 
 /// `POST /admin/router/reload`
 async fn reload(State(state): State<Arc<GatewayState>>) -> Response {
-    match state.control.reload().await {
+    let control = state.control.clone();
+    // It starts the tasks of sources that are new.
+    let reloaded = state.background.run(async move { control.reload().await });
+    match reloaded.await {
         Ok(changes) => json(
             StatusCode::OK,
             serialize(&Reloaded {

@@ -6,6 +6,7 @@
 
 mod access;
 mod admin;
+mod background;
 mod batch;
 mod catalog;
 mod error;
@@ -51,6 +52,7 @@ pub use self::batch::BatchPorts;
 pub(crate) use self::batch::QueuedError;
 
 use self::access::AccountDirectory;
+use self::background::Background;
 use self::batch::BatchQueue;
 use self::route::InferenceRoute;
 use self::telemetry::GatewayTelemetry;
@@ -95,6 +97,7 @@ pub(crate) struct GatewayState {
     forwarder: RequestForwarder,
     /// The relays of WebSocket connections.
     tasks: TaskTracker,
+    background: Background,
     accounts: AccountDirectory,
     telemetry: Arc<GatewayTelemetry>,
     build: BuildInfo,
@@ -119,6 +122,7 @@ impl Gateway {
             control: parts.control,
             forwarder: parts.forwarder,
             tasks: tasks.clone(),
+            background: Background::here(tasks),
             accounts: AccountDirectory::default(),
             telemetry,
             build: parts.build,

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
+mod event_loops;
 mod framing;
 mod limits;
 mod server;

@@ -71,6 +71,7 @@ pub(crate) fn config() -> EdgeConfig {
         tls: None,
         origin_policy: None,
         request_metrics: Arc::default(),
+        event_loops: None,
     }
 }
 

@@ -1,7 +1,6 @@
 //! The connections to one address: those that are idle, and how a request gets one.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -16,6 +15,7 @@ use super::dial::{Dialer, TlsConfigs};
 use super::error::UpstreamError;
 use super::http1::Http1Connection;
 use super::http2::Http2Connections;
+use super::idle::IdleConnections;
 use super::pool::UpstreamConfig;
 use super::request_body::UpstreamRequestBody;
 
@@ -29,15 +29,8 @@ pub(super) struct UpstreamHost {
     host_header: HeaderValue,
     dialer: Dialer,
     idle_limit: Duration,
-    max_idle: usize,
-    /// The one that was used last is at the back and is used first.
-    idle: Mutex<VecDeque<IdleConnection>>,
+    idle: IdleConnections,
     http2: Http2Connections,
-}
-
-struct IdleConnection {
-    connection: Box<Http1Connection>,
-    since: Instant,
 }
 
 impl UpstreamHost {
@@ -55,8 +48,7 @@ impl UpstreamHost {
             host_header,
             address,
             idle_limit: config.idle_limit,
-            max_idle: config.max_idle,
-            idle: Mutex::new(VecDeque::new()),
+            idle: IdleConnections::new(config.idle_limit, config.max_idle),
             http2: Http2Connections::new(tasks),
         }
     }
@@ -94,7 +86,7 @@ impl UpstreamHost {
             request.headers_mut().insert(HOST, host);
         }
         if may_reuse(&request)
-            && let Some(mut connection) = self.take_idle()
+            && let Some(mut connection) = self.idle.take()
         {
             let replay = replayable(&request);
             let sent_at = Instant::now();
@@ -130,66 +122,19 @@ impl UpstreamHost {
         response.map(|incoming| UpstreamBody::http1(incoming, connection, Arc::clone(self)))
     }
 
-    /// An open connection without a request.
-    fn take_idle(&self) -> Option<Box<Http1Connection>> {
-        loop {
-            let IdleConnection {
-                mut connection,
-                since,
-            } = self.idle().pop_back()?;
-            if since.elapsed() >= self.idle_limit {
-                // All others have been idle for longer.
-                let expired = std::mem::take(&mut *self.idle());
-                drop(expired);
-                return None;
-            }
-            if connection.is_idle() {
-                return Some(connection);
-            }
-        }
-    }
-
     /// Keeps a connection for the next request, or closes it.
-    pub(super) fn release(&self, mut connection: Box<Http1Connection>) {
-        if !connection.is_idle() {
-            return;
-        }
-        let since = Instant::now();
-        let surplus = {
-            let mut idle = self.idle();
-            idle.push_back(IdleConnection { connection, since });
-            if idle.len() > self.max_idle {
-                idle.pop_front()
-            } else {
-                None
-            }
-        };
-        drop(surplus);
+    pub(super) fn release(&self, connection: Box<Http1Connection>) {
+        self.idle.keep(connection);
     }
 
     /// Closes the connections that have been idle for too long. Returns whether others are left.
     pub(super) fn sweep(&self) -> HostUse {
-        let mut expired = Vec::new();
-        let is_empty = {
-            let mut idle = self.idle();
-            while idle
-                .front()
-                .is_some_and(|first| first.since.elapsed() >= self.idle_limit)
-            {
-                expired.extend(idle.pop_front());
-            }
-            idle.is_empty()
-        };
-        drop(expired);
+        let is_empty = self.idle.sweep();
         if self.http2.sweep(self.idle_limit) == HostUse::Unused && is_empty {
             HostUse::Unused
         } else {
             HostUse::Connected
         }
-    }
-
-    fn idle(&self) -> MutexGuard<'_, VecDeque<IdleConnection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

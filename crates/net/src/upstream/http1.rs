@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use tokio::runtime::{Handle, Id};
 
 use super::address::UpstreamAddress;
 use super::body::UpstreamUpgraded;
@@ -25,6 +26,8 @@ pub(super) struct Http1Connection {
     sender: SendRequest<UpstreamRequestBody>,
     connection: Connection<TokioIo<UpstreamIo>, UpstreamRequestBody>,
     received: Received,
+    /// The runtime that waits for the events of the socket.
+    runtime: Id,
     /// hyper is done with the connection, which must not be polled any more.
     has_ended: bool,
 }
@@ -40,6 +43,7 @@ impl Http1Connection {
             sender,
             connection,
             received,
+            runtime: Handle::current().id(),
             has_ended: false,
         })
     }
@@ -83,6 +87,11 @@ impl Http1Connection {
         // No task waits for an idle connection, and none is woken when it is closed.
         self.drive(&mut Context::from_waker(Waker::noop()));
         !self.has_ended && self.sender.is_ready()
+    }
+
+    /// The runtime that waits for the events of the socket.
+    pub(super) fn runtime(&self) -> Id {
+        self.runtime
     }
 
     /// Whether the backend has sent a byte since the last request.

@@ -15,6 +15,7 @@ mod error;
 mod host;
 mod http1;
 mod http2;
+mod idle;
 mod io;
 mod pool;
 mod request_body;

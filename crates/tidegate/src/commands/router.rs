@@ -1,13 +1,14 @@
 //! `tidegate router`: routes requests to a fleet of backends.
 
 use std::io::Write;
+use std::num::NonZero;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tidegate_http::edge::EdgeConfig;
+use tidegate_http::edge::{EdgeConfig, EventLoops};
 use tidegate_http::gateway::{Gateway, GatewayParts};
 use tidegate_http::ui::Setting;
 use tidegate_net::upstream::{UpstreamConfig, UpstreamPool};
@@ -69,7 +70,9 @@ pub(crate) async fn router(
     ));
 
     let mut reload = Reload::default();
-    let edge = edge_config(args, &registry, &mut reload)?;
+    let mut edge = edge_config(args, &registry, &mut reload)?;
+    let event_loops = start_event_loops()?;
+    edge.event_loops = Some(Arc::clone(&event_loops));
     reload_on_sighup(&control, &tasks, &mut reload);
     let reload = reload.listen()?;
     let has_accounts = !registry.table().fleet().accounts.is_empty();
@@ -111,6 +114,8 @@ pub(crate) async fn router(
     stop.cancel();
     tasks.close();
     tokio::time::timeout(LAST_TASKS, tasks.wait()).await.ok(); // The process ends anyway.
+    // Not earlier: some of these tasks run there.
+    drop(event_loops);
     Ok(forced.unwrap_or_else(|| ExitCode::from(cause.exit_code())))
 }
 
@@ -155,6 +160,17 @@ fn edge_config(
         edge.max_connections = max_connections;
     }
     Ok(edge)
+}
+
+fn start_event_loops() -> Result<Arc<EventLoops>, UsageError> {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let event_loops = EventLoops::start(processors).map_err(|error| {
+        UsageError::new(format!(
+            "failed to start the threads of the server: {error}"
+        ))
+        .hint("check the limit of processes and threads (`ulimit -u`)")
+    })?;
+    Ok(Arc::new(event_loops))
 }
 
 fn reload_on_sighup(control: &FleetControl, tasks: &TaskTracker, reload: &mut Reload) {
@@ -211,17 +227,15 @@ async fn drain(
     let http = http.drain(args.drain_grace, args.drain_timeout);
     tokio::select! {
         ((), ()) = async { tokio::join!(http, close_batches) } => None,
-        second = second_signal(signals) => {
+        second = signals.second(log_wait) => {
             tracing::warn!("received a second signal, exiting now");
             Some(ExitCode::from(second.forced_exit_code()))
         }
     }
 }
 
-async fn second_signal(signals: &mut Signals) -> ShutdownCause {
-    signals.skip_repeated().await;
+fn log_wait() {
     tracing::warn!("waiting for open requests; send the signal again to stop at once");
-    signals.next().await
 }
 
 /// `tidegate router check FILE`

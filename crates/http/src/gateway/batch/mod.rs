@@ -54,7 +54,9 @@ const ATTEMPTS: u32 = 100;
 const DEADLINE: Duration = Duration::from_secs(24 * 60 * 60);
 /// The largest body that may be a poll.
 const MAX_POLL: u64 = 256;
+
 /// What queued requests are stored in.
+#[derive(Clone)]
 pub struct BatchPorts {
     /// The job services of the models.
     pub models: ModelRegistry,
@@ -62,11 +64,12 @@ pub struct BatchPorts {
     pub documents: Arc<dyn Documents>,
 }
 
-/// The queued requests of a router.
+/// The queued requests of a router. Clones share their state.
+#[derive(Clone)]
 pub(super) struct BatchQueue {
     ports: BatchPorts,
     gateway: Weak<GatewayState>,
-    services: Mutex<HashMap<String, JobService>>,
+    services: Arc<Mutex<HashMap<String, JobService>>>,
     batches: Arc<WorkersAiBatches>,
 }
 
@@ -102,7 +105,7 @@ impl BatchQueue {
         Self {
             ports,
             gateway,
-            services: Mutex::default(),
+            services: Arc::default(),
             batches: Arc::new(WorkersAiBatches::new(documents)),
         }
     }
@@ -279,7 +282,7 @@ impl GatewayState {
         let (InferenceOperation::Run, Some(model)) = (&route.operation, &route.model) else {
             return Err(GatewayError::QueueElsewhere);
         };
-        let Some(batches) = self.batches.get() else {
+        let Some(batches) = self.batches.get().cloned() else {
             return Err(GatewayError::NoQueue);
         };
         let read = request_body::read(body, &parts.headers, MAX_BODY, true).await?;
@@ -299,9 +302,13 @@ impl GatewayState {
             return Err(GatewayError::UnknownModel(model.clone()));
         };
         let _counted = self.registry.accounts().enter(client.account())?;
-        let answer = batches.answer(client.account(), &model, &body).await;
+        let account = client.account().clone();
+        // The first request for a model starts the loop that runs its jobs.
+        let answer = self
+            .background
+            .run(async move { batches.answer(&account, &model, &body).await });
         Ok(BatchAnswer::Response(
-            answer.unwrap_or_else(IntoResponse::into_response),
+            answer.await.unwrap_or_else(IntoResponse::into_response),
         ))
     }
 }

@@ -172,3 +172,30 @@ async fn surplus_idle_connections_are_closed() {
         _ = other.closed() => {}
     }
 }
+
+#[tokio::test]
+async fn each_runtime_reuses_its_own_connections() {
+    let (backend, pool) = (Backend::start().await, pool());
+    let other_runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let (first, mut own) = tokio::join!(pool.send(&backend.address, get("/1")), backend.serve(OK));
+    text(first.unwrap()).await.unwrap();
+    let (other_pool, address) = (pool.clone(), backend.address.clone());
+    let on_other = other_runtime.spawn(async move {
+        let response = other_pool.send(&address, get("/2")).await.unwrap();
+        text(response).await.unwrap()
+    });
+    let (answer, _other) = tokio::join!(on_other, backend.serve(OK));
+    assert_eq!(answer.unwrap(), "ok", "on a fresh connection");
+    // The connection of the other runtime was used last.
+    let server = async {
+        assert!(own.read_head().await.starts_with("GET /3 "));
+        own.write(OK).await;
+    };
+    let (third, ()) = tokio::join!(pool.send(&backend.address, get("/3")), server);
+    assert_eq!(text(third.unwrap()).await.unwrap(), "ok");
+    other_runtime.shutdown_background();
+}

@@ -55,6 +55,7 @@ impl HealthServer {
             tls: None,
             origin_policy: None,
             request_metrics: Arc::default(),
+            event_loops: None,
         };
         let services = models.clone();
         let sources = MetricSources {
