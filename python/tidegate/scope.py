@@ -120,18 +120,36 @@ def _check_name(key: str) -> None:
         raise ValueError(f"a metric name must have 1 to {_MAX_NAME_LENGTH} characters, not {len(key)}")
     if key == "predict_time" or key.startswith("cog."):
         raise ValueError(f"the metric name `{key}` is reserved")
+    rule = _broken_rule(key)
+    if rule:
+        raise ValueError(f"the metric name `{key}` is invalid: {rule}")
+
+
+def _broken_rule(key: str) -> "str | None":
+    """Return the rule for names that `key` breaks, in the words by which tests of Cog models know it."""
+    if key.startswith("."):
+        return "it must not start with a dot"
+    if key.endswith("."):
+        return "it must not end with a dot"
     segments = key.split(".")
+    if not all(segments):
+        return "it must not contain empty segments"
     if len(segments) > _MAX_SEGMENTS:
-        raise ValueError(f"the metric name `{key}` has more than {_MAX_SEGMENTS} parts")
+        return f"it must have at most {_MAX_SEGMENTS} dot-separated segments"
     for segment in segments:
-        if not _is_word(segment):
-            raise ValueError(
-                f"the metric name `{key}` is invalid: each part starts with a letter and contains letters, "
-                "digits and single underscores"
-            )
+        rule = _broken_segment_rule(segment)
+        if rule:
+            return f"its segment `{segment}` {rule}"
+    return None
 
 
-def _is_word(segment: str) -> bool:
-    if not (segment.isascii() and segment[:1].isalpha()):
-        return False
-    return all(part.isalnum() for part in segment.split("_"))
+def _broken_segment_rule(segment: str) -> "str | None":
+    if not (segment.isascii() and segment.replace("_", "").isalnum()) and segment.strip("_"):
+        return "must contain only letters, digits and underscores"
+    if not segment[0].isalpha():
+        return "must start with a letter"
+    if segment.endswith("_"):
+        return "must end with a letter or digit"
+    if "__" in segment:
+        return "must not contain consecutive underscores"
+    return None

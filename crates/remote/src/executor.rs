@@ -93,7 +93,7 @@ impl RemoteExecutor {
     pub async fn take_jobs(&self, worker: &WorkerId, max: usize, hold: Duration) -> Vec<JobOffer> {
         let mut poll = self.long_poll(worker, PollKind::Jobs);
         if self.with(|state| state.worker(worker, Instant::now()).begin_take()) {
-            tracing::warn!(%worker, "two workers use the same id; each loses jobs by the other's reports; give each its own RUNPOD_POD_ID");
+            tracing::warn!(%worker, "worker has several open requests for jobs: it has raised its concurrency, or two workers use the same id and each loses jobs by the other's reports; give each its own RUNPOD_POD_ID");
         }
         let deadline = Instant::now() + hold;
         loop {

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use regex::Regex;
 use serde_json::{Map, Value, json};
+
+use super::example_text::example_text;
 
 /// A small valid file of each kind, as a data URI, and the words by which an input asks for it: in the
 /// media type that it accepts, or in its name.
-const FILES: [(&str, &[&str]); 6] = [
+const FILES: [(&str, &[&str]); 7] = [
     (
         "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAD0lEQVR42mP4jwMwDC0JALoev0GJ6La7AAAAAElFTkSuQmCC",
         &[
@@ -22,30 +23,13 @@ const FILES: [(&str, &[&str]); 6] = [
         "data:application/zip;base64,UEsFBgAAAAAAAAAAAAAAAAAAAAAAAA==",
         &["zip", "archive"],
     ),
+    (
+        "data:application/pdf;base64,JVBERi0xLjQKMSAwIG9iajw8L1R5cGUvQ2F0YWxvZy9QYWdlcyAyIDAgUj4+IGVuZG9iagoyIDAgb2JqPDwvVHlwZS9QYWdlcy9LaWRzWzMgMCBSXS9Db3VudCAxPj4gZW5kb2JqCjMgMCBvYmo8PC9UeXBlL1BhZ2UvUGFyZW50IDIgMCBSL01lZGlhQm94WzAgMCA5IDldPj4gZW5kb2JqCnhyZWYKMCA0CjAwMDAwMDAwMDAgNjU1MzUgZiAKMDAwMDAwMDAwOSAwMDAwMCBuIAowMDAwMDAwMDUzIDAwMDAwIG4gCjAwMDAwMDAxMDMgMDAwMDAgbiAKdHJhaWxlcjw8L1NpemUgNC9Sb290IDEgMCBSPj4Kc3RhcnR4cmVmCjE2MwolJUVPRgo=",
+        &["pdf", "document"],
+    ),
     ("data:application/json;base64,e30=", &["json"]),
     ("data:text/csv;base64,bmFtZQp3b3JsZAo=", &["csv", "table"]),
     ("data:text/plain;base64,aGVsbG8K", &[]),
-];
-
-/// Texts that match the common patterns of inputs: names, numbers, dates, colours, sizes, ratios, versions,
-/// addresses.
-const TEXTS: [&str; 16] = [
-    "world",
-    "World",
-    "WORLD",
-    "w",
-    "W",
-    "1",
-    "12",
-    "1234",
-    "1.0",
-    "1.0.0",
-    "2000-01-01",
-    "#ffffff",
-    "512x512",
-    "1:1",
-    "ann@example.com",
-    "https://example.com/a.txt",
 ];
 
 /// The file with the example job of a Runpod handler, next to its script.
@@ -154,24 +138,6 @@ fn example_number(schema: &Value) -> Value {
         .unwrap_or_else(|| 1.into())
 }
 
-/// A text of the length, or with the pattern, that the schema asks for.
-fn example_text(schema: &Value) -> String {
-    let pattern = schema.get("pattern").and_then(Value::as_str);
-    if let Some(pattern) = pattern.and_then(|pattern| Regex::new(pattern).ok())
-        && let Some(text) = TEXTS.iter().find(|text| pattern.is_match(text))
-    {
-        return (*text).to_owned();
-    }
-    let length = |key: &str| Some(usize::try_from(schema.get(key)?.as_u64()?).ok()?.min(1000));
-    let least = length("minLength").unwrap_or(0);
-    let most = length("maxLength").unwrap_or(usize::MAX);
-    "world"
-        .chars()
-        .cycle()
-        .take(least.max(5).min(most))
-        .collect()
-}
-
 /// A small valid file for an input with this name that accepts these media types.
 fn example_file(name: &str, accepts: Option<&str>) -> &'static str {
     let asked = accepts.unwrap_or(name).to_ascii_lowercase();
@@ -209,7 +175,7 @@ mod tests {
     #[test]
     fn an_example_has_valid_values_for_the_required_inputs() {
         let request = ExampleRequest::new(&document(), Path::new("/nonexistent"));
-        let text = FILES[5].0;
+        let text = FILES[6].0;
         assert_eq!(request.path, "/predictions");
         assert_eq!(
             request.body,

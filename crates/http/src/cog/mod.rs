@@ -1,6 +1,7 @@
 //! The Cog API: the paths and bodies of a container built by Cog.
 
 mod example;
+mod example_text;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod health;

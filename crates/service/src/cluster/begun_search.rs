@@ -23,6 +23,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LATE: Duration = Duration::from_secs(5);
 /// The most new jobs of one search. Only a follower that was very slow has more.
 const MAX_NEW: usize = 10_000;
+/// How often the store is asked for one job. A job that cannot be read after that time is missed, so that it
+/// does not hold up the others.
+const READ_ATTEMPTS: usize = 20;
 /// How many jobs are read at the same time.
 const MAX_CONCURRENT_READS: usize = 16;
 
@@ -53,14 +56,18 @@ impl BegunSearch {
             since,
         };
         // What has ended before is known, so that it is not taken for new.
-        let mut begun = leases.begun(model, Some(since)).await?.jobs;
-        begun.extend(running.jobs);
+        let begun = leases.begun(model, Some(since)).await?.jobs;
         let is_over = |job: &JobProgress| job.status.is_terminal() && job.started_at < Some(at);
-        let (over, open) = begun.into_iter().partition(is_over);
+        let (over, open): (Vec<_>, Vec<_>) = begun.into_iter().partition(is_over);
+        // First, so that a job that ran then counts as running although it has ended since.
+        let open = search.new_ones(running.jobs.into_iter().chain(open));
         search.new_ones(over);
-        let open = search.new_ones(open);
-        let jobs = search.read(open).collect().await;
-        Ok((jobs, search))
+        let found: Vec<BegunJob> = search.read(open).collect().await;
+        let jobs = found.into_iter().filter_map(|found| match found {
+            BegunJob::Job(job) => Some(job),
+            BegunJob::Missed(_) => None,
+        });
+        Ok((jobs.collect(), search))
     }
 
     /// Searches until nothing receives any more.
@@ -86,8 +93,8 @@ impl BegunSearch {
                 }
             }
             let mut jobs = self.read(new);
-            while let Some(job) = jobs.next().await {
-                if sender.send(BegunJob::Job(job)).await.is_err() {
+            while let Some(found) = jobs.next().await {
+                if sender.send(found).await.is_err() {
                     return;
                 }
             }
@@ -105,7 +112,7 @@ impl BegunSearch {
         Ok(new)
     }
 
-    fn new_ones(&mut self, found: Vec<JobProgress>) -> Vec<JobRef> {
+    fn new_ones(&mut self, found: impl IntoIterator<Item = JobProgress>) -> Vec<JobRef> {
         let mut new = Vec::new();
         for JobProgress {
             job,
@@ -125,19 +132,20 @@ impl BegunSearch {
     }
 
     /// The handles of these jobs, in their order. Those that were removed meanwhile are left out.
-    fn read(&self, jobs: Vec<JobRef>) -> impl futures_util::Stream<Item = Arc<Job>> + Unpin + '_ {
+    fn read(&self, jobs: Vec<JobRef>) -> impl futures_util::Stream<Item = BegunJob> + Unpin + '_ {
         let reads = stream::iter(jobs).map(|job| self.read_one(job));
         let found = reads.buffered(MAX_CONCURRENT_READS);
         Box::pin(found.filter_map(std::future::ready))
     }
 
-    async fn read_one(&self, job: JobRef) -> Option<Arc<Job>> {
-        loop {
+    async fn read_one(&self, job: JobRef) -> Option<BegunJob> {
+        for _ in 0..READ_ATTEMPTS {
             match self.service.find(&job.account, &job.id).await {
-                Ok(found) => return found,
+                Ok(found) => return found.map(BegunJob::Job),
                 // The store says why in the log.
                 Err(_) => tokio::time::sleep(LOOK_EVERY).await,
             }
         }
+        Some(BegunJob::Missed(1))
     }
 }

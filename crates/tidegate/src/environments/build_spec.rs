@@ -187,7 +187,15 @@ fn without_effect(document: &Mapping, build: &Mapping) -> Vec<String> {
             .collect::<Vec<_>>()
     };
     let known: Vec<&str> = BUILD_KEYS.into_iter().chain(EXPLAINED_KEYS).collect();
-    [names(document, &KEYS, ""), names(build, &known, "build.")].concat()
+    let concurrency = document.get("concurrency").and_then(Value::as_mapping);
+    let of_concurrency =
+        concurrency.map_or_else(Vec::new, |keys| names(keys, &["max"], "concurrency."));
+    [
+        names(document, &KEYS, ""),
+        of_concurrency,
+        names(build, &known, "build."),
+    ]
+    .concat()
 }
 
 #[cfg(test)]
@@ -203,11 +211,14 @@ mod tests {
     #[test]
     fn keys_without_effect_are_found() {
         let spec = read(
-            "build:\n  gpu: true\n  cuda: '12.1'\n  run: [a]\n  pre_install: [b]\n  python_version: '3.12'\npredict: p.py:P\nweights: {src: x}\n",
+            "build:\n  gpu: true\n  cuda: '12.1'\n  run: [a]\n  pre_install: [b]\n  python_version: '3.12'\npredict: p.py:P\nweights: {src: x}\nconcurrency: {max: 2, default_target: 1}\n",
         )
         .unwrap();
         assert_eq!(spec.explained, ["cuda", "run"]);
-        assert_eq!(spec.without_effect, ["weights", "build.pre_install"]);
+        assert_eq!(
+            spec.without_effect,
+            ["weights", "concurrency.default_target", "build.pre_install"]
+        );
         assert!(spec.needs_environment());
     }
 

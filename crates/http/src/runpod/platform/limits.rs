@@ -66,9 +66,13 @@ impl RequestKind {
 /// A limit was exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RateLimitExceeded {
-    #[error("more than {0} requests of this kind in ten seconds; try again in {1} s")]
+    #[error(
+        "more than {0} requests of this kind in ten seconds (`--cloud-limits`); try again in {1} s"
+    )]
     Rate(usize, u64),
-    #[error("more than {0} concurrent requests of this kind; try again when others have finished")]
+    #[error(
+        "more than {0} concurrent requests of this kind (`--cloud-limits`); try again when others have finished"
+    )]
     Concurrency(usize),
 }
 
