@@ -32,15 +32,18 @@ def main() -> int:
     if not binary.exists():
         print(f"there is no server at {binary}; build it with `make native`", file=sys.stderr)
         return 64
-    failed = 0
+    passed = failed = 0
     for seed in arguments.seed:
         is_cluster = arguments.profile in CLUSTER_NAMES
         profile = (cluster_profile_of if is_cluster else profile_of)(arguments.profile, seed)
         if arguments.settle is not None:
             profile = replace(profile, settle=arguments.settle)
         settings = Settings(binary, profile, seed, arguments.seconds, arguments.plant)
-        failed += not _one(settings, arguments)
-    print(f"{len(arguments.seed) - failed} passed, {failed} failed")
+        violations = _one(settings, arguments)
+        passed, failed = passed + (not violations), failed + bool(violations)
+        if any(violation.invariant == arguments.until for violation in violations):
+            break
+    print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 
 
@@ -49,6 +52,7 @@ def _arguments() -> argparse.Namespace:
     parser.set_defaults(command="run")
     parser.add_argument("--seconds", type=float, default=30.0, help="seconds of load in each run")
     parser.add_argument("--seed", type=int, nargs="+", default=[1], help="one run per seed")
+    parser.add_argument("--until", metavar="INVARIANT", help="stop at the first seed that violates it")
     default = Path(os.environ.get("TIDEGATE_BIN", ROOT / "target" / "debug" / "tidegate"))
     parser.add_argument("--settle", type=float, help="seconds to wait for pending jobs after the load")
     parser.add_argument("--server", type=Path, default=default, help="the server binary")
@@ -66,8 +70,8 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _one(settings: Settings, arguments: argparse.Namespace) -> bool:
-    """Run one seed; returns whether there was no violation."""
+def _one(settings: Settings, arguments: argparse.Namespace) -> list[Violation]:
+    """Run one seed; returns the violations."""
     arguments.logs.mkdir(parents=True, exist_ok=True)
     plant = f"-{settings.plant}" if settings.plant else ""
     log = arguments.logs / f"{settings.profile.name}-{settings.seed}{plant}.jsonl"
@@ -80,11 +84,11 @@ def _one(settings: Settings, arguments: argparse.Namespace) -> bool:
     if not violations:
         if not arguments.keep:
             log.unlink()
-        return True
+        return violations
     _show(violations, log)
     (log.with_suffix(".server.log")).write_text(tail)
     print(f"  saved: {log}")
-    return False
+    return violations
 
 
 def _summary(settings: Settings, history: History, violations: list[Violation], took: float) -> None:

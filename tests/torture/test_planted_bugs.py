@@ -8,7 +8,9 @@ import pytest
 from environment import ROOT
 from test_planted_cluster_bugs import PLANTED as PLANTED_IN_CLUSTERS
 from test_planted_cluster_bugs import REPAIRED
-from torture_runner import run_torture
+from torture_runner import SEEDS, run_torture
+
+pytestmark = pytest.mark.timeout(240)
 
 #: Bug, profile in which it shows, seconds of load, what it violates.
 PLANTED = [
@@ -45,7 +47,7 @@ PLANTED = [
 @pytest.mark.parametrize(("bug", "profile", "seconds", "invariant"), PLANTED)
 def test_a_planted_bug_is_found(bug, profile, seconds, invariant, tmp_path):
     run = ("--seconds", str(seconds), "--settle", "1", "--profile", profile)
-    done = run_torture(*run, "--plant", bug, logs=tmp_path)
+    done = run_torture(*run, *SEEDS, "--plant", bug, "--until", invariant, logs=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(rf"\b{invariant}: [1-9]", done.stdout), done.stdout
 

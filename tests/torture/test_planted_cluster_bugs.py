@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from torture_runner import run_torture
+from torture_runner import SEEDS, run_torture
+
+pytestmark = pytest.mark.timeout(240)
 
 #: Bug, profile in which it shows, seconds of load, seconds until a correct cluster has settled, what it
 #: violates.
@@ -25,6 +27,6 @@ REPAIRED = {"ack-before-commit"}
 @pytest.mark.parametrize(("bug", "profile", "seconds", "settle", "invariant"), PLANTED)
 def test_a_bug_planted_in_a_cluster_is_found(bug, profile, seconds, settle, invariant, tmp_path):
     run = ("--seconds", str(seconds), "--settle", str(settle), "--profile", profile)
-    done = run_torture(*run, "--plant", bug, logs=tmp_path)
+    done = run_torture(*run, *SEEDS, "--plant", bug, "--until", invariant, logs=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert re.search(rf"\b{invariant}: [1-9]", done.stdout), done.stdout
