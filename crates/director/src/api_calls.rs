@@ -11,7 +11,7 @@ use tidegate_core::director_api::{
     VersionCall, VersionReply,
 };
 
-use crate::api_client::ApiError;
+use crate::api_error::ApiError;
 
 /// The calls of a director to the API. A call that failed may have had its effect.
 #[async_trait]

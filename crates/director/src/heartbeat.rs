@@ -14,7 +14,7 @@ use tidegate_core::leases::HeldLease;
 use tidegate_core::queue::{QueueKind, QueueName};
 use tokio::time::Instant;
 
-use crate::api_client::ApiError;
+use crate::api_error::ApiError;
 use crate::director::{DirectorError, Inner, OnIsolated};
 use crate::version_loop::{JobsOf, LoopKey, VersionLoop};
 

@@ -18,7 +18,7 @@ use tidegate_service::{
 };
 
 use crate::api_calls::ApiCalls;
-use crate::api_client::ApiError;
+use crate::api_error::ApiError;
 
 /// How often an interim message is tried. The next one contains everything since.
 const MAX_INTERIM_TRIES: u32 = 3;

@@ -10,6 +10,7 @@
 
 mod api_calls;
 mod api_client;
+mod api_error;
 mod api_link;
 mod call_batches;
 mod capacity;
@@ -27,7 +28,8 @@ mod trained;
 mod version_loop;
 
 pub use api_calls::ApiCalls;
-pub use api_client::{ApiClient, ApiError, InvalidToken};
+pub use api_client::{ApiClient, InvalidToken};
+pub use api_error::ApiError;
 pub use cog_server::CogServer;
 pub use director::{Config, Director, DirectorDeps, DirectorError, LoadTiming, OnIsolated};
 pub use hooks::{Hook, Hooks, OnHookFailure};

@@ -4,43 +4,36 @@
 //! jobs, the delivery log. What belongs to one model (executor, target, queue name, metrics) is in
 //! [`PerModel`]. Submitting is in `submit/`, waiting in `waiting/`, running in `run/`.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock, Weak};
+mod per_model;
+mod shared;
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use tidegate_core::health::{Health, HealthReport};
-use tidegate_core::lease::LeaseDurability;
 use tidegate_core::planted;
 use tidegate_core::port::Executor;
-use tidegate_core::queue::{Queue, QueueName};
-use tidegate_core::record::{DeploymentRef, JobRecord, JobSpec, Target};
+use tidegate_core::queue::Queue;
+use tidegate_core::record::{JobRecord, JobSpec, Target};
 use tidegate_core::store::{
     CancelRequestResult, JobFilter, JobHead, JobQuery, Page, Store, StoreError,
 };
 use tidegate_core::{Account, JobId, Refusal, Status, chain};
 use tidegate_net::Url;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::audit;
-use crate::begun_jobs::BegunJobs;
 use crate::cluster::Cluster;
-use crate::cluster::followers::Followers;
-use crate::config::{Config, Deps, JobSettings, OnLost};
+use crate::config::{Config, Deps, OnLost};
 use crate::input::ModelSchema;
 use crate::job::Job;
 use crate::metrics::JobMetrics;
-use crate::models::succession::Succession;
-use crate::models::trained::VersionMaker;
-use crate::registry::{Registry, Retention};
-use crate::waiting::claims::ActiveClaims;
-use crate::waiting::loading::Loading;
-use crate::waiting::queue_names::QueueNames;
-use crate::waiting::waiting_jobs::WaitingJobs;
 use crate::webhook::{DeliveryLog, Outbox, RetryBuffer, RetryBufferLimits, SenderDeps};
+
+pub(crate) use per_model::PerModel;
+pub(crate) use shared::Shared;
 
 /// Limits of the webhooks of one model that wait for a retry in memory: those that are not in the
 /// outbox.
@@ -58,154 +51,6 @@ const DESCRIPTION_POLL: Duration = Duration::from_millis(50);
 #[derive(Clone)]
 pub struct JobService {
     pub(crate) model: Arc<PerModel>,
-}
-
-/// What the job services of all models of a server share.
-pub(crate) struct Shared {
-    pub(crate) deps: Deps,
-    pub(crate) settings: JobSettings,
-    pub(crate) registry: Registry,
-    pub(crate) begun_jobs: BegunJobs,
-    pub(crate) waiting_jobs: WaitingJobs,
-    pub(crate) loading: Loading,
-    pub(crate) claims: Arc<ActiveClaims>,
-    pub(crate) queue_names: QueueNames,
-    /// The handles to jobs that directors run.
-    pub(crate) followers: Followers,
-    /// Makes versions from the output of trainings; set once, when the server starts.
-    pub(crate) version_maker: OnceLock<Weak<dyn VersionMaker>>,
-    /// Cancelled when the server shuts down.
-    pub(crate) closing: CancellationToken,
-    /// Cancelled when another process of the cluster has taken over the jobs, if that can happen: they go on
-    /// there, and are left without an end.
-    pub(crate) abandoned: Option<CancellationToken>,
-}
-
-/// The state of the job service of one model.
-pub(crate) struct PerModel {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) executor: Arc<dyn Executor>,
-    pub(crate) target: Arc<Target>,
-    pub(crate) queue_name: QueueName,
-    pub(crate) metrics: Arc<JobMetrics>,
-    pub(crate) senders: Arc<SenderDeps>,
-    schema: ArcSwapOption<ModelSchema>,
-    /// How many events of a stream are kept for late readers.
-    pub(crate) stream_history: usize,
-    /// The tasks of the model's jobs.
-    pub(crate) tasks: TaskTracker,
-    pub(crate) succession: Succession,
-    /// Whether a director task takes jobs from the queue.
-    pub(crate) has_director: AtomicBool,
-    /// Wakes the director.
-    pub(crate) wake_director: Arc<Notify>,
-    /// Cancelled when the service gets no more jobs.
-    pub(crate) retired: CancellationToken,
-    /// Whether the store rejected the last job.
-    pub(crate) last_insert_failed: AtomicBool,
-    /// What happens to jobs that were running when the server died.
-    pub(crate) on_lost: OnLost,
-    /// The longest time that the executor may run one job.
-    pub(crate) job_timeout: Option<Duration>,
-}
-
-impl Shared {
-    fn new(
-        deps: Deps,
-        settings: JobSettings,
-        waiting_memory: usize,
-        closing: CancellationToken,
-        abandoned: Option<CancellationToken>,
-    ) -> Self {
-        // A job whose data was removed is read from the store only.
-        let JobSettings {
-            keep_for,
-            keep_data_for,
-            ..
-        } = settings;
-        let age = keep_data_for.map_or(keep_for, |data| data.min(keep_for));
-        let retention = Retention {
-            jobs: 1024,
-            bytes: 32 * 1024 * 1024,
-            age,
-        };
-        Self {
-            deps,
-            settings,
-            registry: Registry::new(retention),
-            begun_jobs: BegunJobs::default(),
-            waiting_jobs: WaitingJobs::new(waiting_memory),
-            loading: Loading::default(),
-            claims: Arc::default(),
-            queue_names: QueueNames::default(),
-            followers: Followers::default(),
-            version_maker: OnceLock::new(),
-            closing,
-            abandoned,
-        }
-    }
-}
-
-impl PerModel {
-    fn new(
-        shared: Arc<Shared>,
-        executor: Arc<dyn Executor>,
-        target: Target,
-        metrics: Arc<JobMetrics>,
-        senders: SenderDeps,
-    ) -> Self {
-        let JobSettings {
-            on_lost,
-            job_timeout,
-            stream_history,
-            ..
-        } = shared.settings;
-        let senders = Arc::new(senders);
-        if let Some(outbox) = &senders.outbox {
-            outbox.add_model(&target.model, &senders);
-        }
-        let queue_name = shared
-            .queue_names
-            .of(&target, shared.deps.queue.is_shared());
-        Self {
-            shared,
-            executor,
-            queue_name,
-            target: Arc::new(target),
-            metrics,
-            senders,
-            schema: ArcSwapOption::empty(),
-            tasks: TaskTracker::new(),
-            succession: Succession::default(),
-            has_director: AtomicBool::new(false),
-            wake_director: Arc::default(),
-            retired: CancellationToken::new(),
-            last_insert_failed: AtomicBool::new(false),
-            on_lost,
-            job_timeout,
-            stream_history,
-        }
-    }
-
-    /// What the lease of a job survives when the model starts.
-    pub(crate) fn lease_durability(&self) -> LeaseDurability {
-        match self.on_lost {
-            OnLost::Fail => LeaseDurability::Machine,
-            // The job may run again, so a lease that is lost with the machine does no harm.
-            OnLost::Retry { .. } => LeaseDurability::Process,
-        }
-    }
-
-    /// The target of a job. Jobs that name no deployment share one.
-    pub(crate) fn target_of(&self, deployment: Option<DeploymentRef>) -> Arc<Target> {
-        match deployment {
-            None => Arc::clone(&self.target),
-            Some(_) => Arc::new(Target {
-                deployment,
-                ..(*self.target).clone()
-            }),
-        }
-    }
 }
 
 impl JobService {

@@ -20,6 +20,7 @@ pub(crate) fn run_blocking_if_large<R>(bytes: usize, work: impl FnOnce() -> R) -
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the test waits for its tasks")]
 mod tests {
     use super::*;
 

@@ -8,6 +8,7 @@ mod families;
 mod gpu_families;
 mod process_stats;
 mod router_families;
+mod server_families;
 
 use std::sync::Arc;
 

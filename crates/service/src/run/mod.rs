@@ -6,6 +6,7 @@ pub(crate) mod finish;
 pub(crate) mod job_spans;
 pub(crate) mod leased;
 pub(crate) mod load_open_jobs;
+mod outputs;
 pub(crate) mod recorder;
 mod resume;
 mod retention;
