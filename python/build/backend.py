@@ -19,8 +19,8 @@ from maturin import (  # noqa: F401  (these hooks are maturin's own)
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILE = os.environ.get("TIDEGATE_WHEEL_PROFILE", "wheel")
-#: The settings of jemalloc: a thread of its own returns unused memory after a second. More arenas would keep more
-#: memory for themselves; threads rarely wait for one, because each has a cache.
+#: The settings of jemalloc: a thread of its own returns unused memory after a second. More arenas would keep
+#: more memory for themselves; threads rarely wait for one, because each has a cache.
 ALLOCATOR = "narenas:4,background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0"
 SCRIPTS = ROOT / "target" / "wheel-data" / "scripts"
 
