@@ -168,9 +168,9 @@ def test_files_of_another_host(start_server, run_browser_tests, file_host):
 
 
 def test_router(router, start_server, run_browser_tests, tmp_path):
-    backend = start_server(folder_of(tmp_path, "chat_words", "many"))
-    cog = model("local/many", endpoint(backend.url, kind="tidegate"))
-    running = router(cog, model("local/chat_words", endpoint(backend.url)))
+    backend = start_server(folder_of(tmp_path, "chat_words", "many", "ui_kinds"))
+    cog = [model(f"local/{name}", endpoint(backend.url, kind="tidegate")) for name in ("many", "ui_kinds")]
+    running = router(*cog, model("local/chat_words", endpoint(backend.url)))
     run_browser_tests("router.test.mjs", url=running.url)
 
 

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 import requests
+from environment import free_port
 from fleet_file import endpoint, model
 from ui_requests import auth, events, get, read, run, write_tokens
 from waiting import wait_until
@@ -257,12 +258,13 @@ def test_an_endpoint_of_a_platform(platform):
     session = read(platform.url, "session")
     assert (session["server"]["command"], session["apis"]) == ("platform", ["runpod"])
     [listed] = read(platform.url, "models")["models"]
-    assert (listed["kind"], listed["name"], listed["state"]["health"]) == ("endpoint", "echo", "READY")
+    assert (listed["kind"], listed["name"], listed["state"]["health"]) == ("endpoint", "echo", "NO_WORKERS")
     shown = read(platform.url, "endpoints/echo")
     assert shown["run"] == {"path": "v2/echo/run", "style": "runpod"}
     reply = requests.post(f"{platform.url}/v2/echo/run", json={"input": {"a": 1}}, timeout=15)
     job = reply.json()["id"]
-    assert read(platform.url, f"jobs/~/{job}")["endpoint"] == "echo"
+    document = read(platform.url, f"jobs/~/{job}")
+    assert (document["endpoint"], document["input"]) == ("echo", {"a": 1})
     stream = events(platform.url, f"jobs/~/{job}/events")
     assert stream.next("job").data["status"] == "queued"
     assert requests.post(f"{platform.url}/admin/jobs/~/{job}/cancel", timeout=15).status_code == 200
@@ -280,6 +282,18 @@ def test_the_models_of_a_router(router, upstream):
     shown = read(running.url, "models/@cf/a/b")
     assert shown["run"]["style"] in ("chat", "cog")
     wait_until(lambda: read(running.url, "models")["models"][0]["state"]["health"] == "READY", "a backend")
+
+
+def test_the_form_of_a_routed_model_has_the_schema_of_its_backend(router, start_server):
+    backend = start_server("ui_kinds")
+    named = endpoint(backend.url, kind="tidegate", upstream_model="local/ui_kinds")
+    gone = endpoint(f"http://127.0.0.1:{free_port()}", kind="tidegate")
+    running = router(model("kinds", named), model("gone", gone))
+    shown = read(running.url, "models/kinds")
+    assert shown["schema"]["components"] == read(backend.url, "models/local/ui_kinds")["schema"]["components"]
+    assert shown["example"] == read(backend.url, "models/local/ui_kinds")["example"]
+    shown = read(running.url, "models/gone")
+    assert (shown["schema"], shown["example"]) == (None, {})
 
 
 @pytest.mark.parametrize("path", ["jobs/~/x", "jobs/~/x/events", "jobs/no such/x"])

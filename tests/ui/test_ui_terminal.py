@@ -29,6 +29,6 @@ def test_an_endpoint_of_a_platform(platform):
     job = platform.run({"x": 1})
     shown = command(platform.url, "ps")
     tables = [[line.split() for line in table.splitlines()] for table in shown.stdout.split("\n\n")]
-    assert tables[0][1][:5] == ["echo", "READY", "0/0", "1", "0"]
+    assert tables[0][1][:5] == ["echo", "NO_WORKERS", "0/0", "1", "0"]
     assert [row[:3] for row in tables[-1]] == [["ID", "MODEL", "STATUS"], [job, "runpod/echo", "queued"]]
     assert command(platform.url, "logs", "echo").returncode == 0

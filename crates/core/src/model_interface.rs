@@ -19,6 +19,8 @@ pub use text::text_of;
 pub struct ModelInterface {
     /// The inputs by name, in the order of their declaration.
     inputs: Vec<(String, InputKind)>,
+    /// The names of the inputs that a job must have.
+    required: Vec<String>,
     output: OutputKind,
 }
 
@@ -76,6 +78,7 @@ impl ModelInterface {
     pub fn read(document: &Value) -> Self {
         Self {
             inputs: schema::inputs(document),
+            required: schema::required(document),
             output: schema::output(document),
         }
     }
@@ -89,6 +92,12 @@ impl ModelInterface {
         } else {
             ModelTask::Other
         }
+    }
+
+    /// Whether a prompt or a conversation is all that a job must have.
+    pub fn needs_only_text(&self) -> bool {
+        let mut required = self.required.iter();
+        required.all(|name| text::is_text_input(name))
     }
 
     /// Whether the model has an input with this name.

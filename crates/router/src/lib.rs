@@ -21,6 +21,7 @@ pub mod health;
 pub mod join;
 mod learn;
 pub mod loopback;
+mod model_schemas;
 mod outbound;
 pub mod permits;
 mod probe;

@@ -25,6 +25,7 @@ class Predictor(BasePredictor):
         gate: str = Input(description="The prediction waits for this file", default=""),
     ) -> Any:
         print(f"title is {title}")
+        print("none 0 %", "half 50 %", "\033[32mall 100 %\033[0m", sep="\r")
         while gate and not File(gate).exists():
             time.sleep(0.02)
         return {

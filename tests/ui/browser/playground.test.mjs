@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import fs from 'node:fs';
-import { assertAccessible, assertNoSidewaysScroll, browserTest, PHONE, url, variable } from './browser.mjs';
+import { assertAccessible, assertNoSidewaysScroll, browserTest, call, PHONE, url, variable } from './browser.mjs';
 
 const kinds = `${url}/ui/models/local/ui_kinds`;
 const many = `${url}/ui/models/local/many`;
@@ -35,7 +35,7 @@ browserTest('a prediction with each kind of input', {}, async (page) => {
   await field(page, 'prompt').fill('one\ntwo');
   await field(page, 'steps').fill('7');
   await page.getByLabel('Ratio, slider').fill('0.25');
-  await field(page, 'seed').fill('42');
+  await field(page, 'seed').fill('9007199254740993');
   await field(page, 'sharp').check();
   await field(page, 'style').selectOption({ label: 'bold' });
   await field(page, 'key').fill('s3cret');
@@ -48,9 +48,12 @@ browserTest('a prediction with each kind of input', {}, async (page) => {
   await field(page, 'suffix').fill('');
   await run(page);
   assert.deepEqual(await outputOf(page), {
-    title: 'A "title" with \\ and \'quotes\'', prompt: 'one\ntwo', steps: 7, ratio: 0.25, seed: 42, sharp: true, style: 'bold', key: 's3cret', image: 'tide',
+    title: 'A "title" with \\ and \'quotes\'', prompt: 'one\ntwo', steps: 7, ratio: 0.25, seed: Number('9007199254740993'), sharp: true, style: 'bold', key: 's3cret', image: 'tide',
     words: ['first', 'second'], options: { deep: [1, null, true] }, suffix: '',
   });
+  const { id } = await call('v1/predictions').then(({ results }) => results[0]);
+  const sent = await (await fetch(`${url}/ui/api/jobs/~/${id}`)).text();
+  assert.match(sent, /"seed":9007199254740993,/, 'a number of JavaScript does not hold it');
   await assertAccessible(page);
 });
 
@@ -71,6 +74,13 @@ browserTest('a message of the server is shown at its field', { allowed: [/status
   assert.equal(await field(page, 'steps').getAttribute('aria-invalid'), 'true');
   assert.equal(await page.evaluate(() => document.activeElement?.id), 'input-steps');
   await assertAccessible(page);
+  await page.getByRole('button', { name: 'JSON', exact: true }).click();
+  await page.getByLabel('Input as JSON').fill('{"words": ["x", 1]}');
+  await page.getByRole('form').getByRole('button', { name: 'Form', exact: true }).click();
+  await page.keyboard.press('Control+Enter');
+  await page.locator('#input-title-error', { hasText: 'title is required' }).waitFor();
+  await page.locator('#input-words-error', { hasText: 'entry 2' }).waitFor();
+  await page.getByText('2 inputs are not valid.').waitFor();
 });
 
 browserTest('JSON mode edits the same values', {}, async (page) => {
@@ -81,11 +91,22 @@ browserTest('JSON mode edits the same values', {}, async (page) => {
   assert.deepEqual(JSON.parse(await text.inputValue()), { title: 'from the form' });
   await text.fill('{"title": "x", ');
   await page.locator('#input-json-error', { hasText: 'Not valid JSON' }).waitFor();
+  await page.getByRole('form').getByRole('button', { name: 'Form', exact: true }).click();
+  await page.getByText('The JSON is not valid. Correct it first').waitFor();
+  assert.equal(await text.inputValue(), '{"title": "x", ');
   await text.fill('{"title": "from JSON", "steps": 2}');
   await page.getByRole('form').getByRole('button', { name: 'Form', exact: true }).click();
   assert.equal(await field(page, 'steps').inputValue(), '2');
   await page.getByRole('button', { name: 'Unset Steps' }).click();
-  assert.equal(await field(page, 'steps').inputValue(), '4');
+  const steps = field(page, 'steps');
+  assert.equal(await steps.inputValue(), '4');
+  await steps.fill('');
+  assert.deepEqual([await steps.inputValue(), await steps.getAttribute('placeholder')], ['', '4']);
+  await page.keyboard.type('1');
+  assert.equal(await steps.inputValue(), '1');
+  await steps.fill('');
+  await steps.blur();
+  assert.equal(await steps.inputValue(), '4');
 });
 
 browserTest('a message of the server about an input is shown in JSON mode', { allowed: [/status of 422/] }, async (page) => {
@@ -154,7 +175,9 @@ browserTest('Escape cancels the run', {}, async (page) => {
   await page.keyboard.press('Escape');
   await status(page, 'canceled');
   await page.getByRole('tab', { name: 'Logs' }).click();
-  await page.getByRole('region', { name: 'Logs' }).getByText('title is').waitFor();
+  const logs = page.getByRole('region', { name: 'Logs' });
+  await logs.getByText('title is').waitFor();
+  assert.match(await logs.innerText(), /^title is .*\nall 100 %\s*$/, 'only the last frame of a progress bar, without colours');
 });
 
 browserTest('the page of a job, and running it again', {}, async (page) => {
@@ -174,6 +197,13 @@ browserTest('the page of a job, and running it again', {}, async (page) => {
   await page.getByText('The inputs come from a link').waitFor();
   assert.equal(await field(page, 'title').inputValue(), 'again');
   assert.equal(await page.locator('.run-head').count(), 0, 'a link must not run the model');
+  await field(page, 'key').fill('s3cret');
+  await run(page);
+  await page.locator('.job-link').click();
+  await page.getByRole('button', { name: 'Run again' }).click();
+  await page.getByText('The job was not run again').waitFor();
+  await page.getByText('It does not have key:').waitFor();
+  assert.equal(await field(page, 'title').inputValue(), 'again');
 });
 
 browserTest('links carry no secrets and no files', {}, async (page, context) => {
@@ -216,16 +246,24 @@ browserTest('a file is dropped and pasted, with a preview', {}, async (page) => 
   await page.getByRole('button', { name: 'Remove drop.png' }).click();
   await send('paste');
   await page.getByText('paste.png').waitFor();
+  await send('replace');
+  await page.getByText('The file was not pasted').waitFor();
+  assert.equal(await page.getByText('replace.png').count(), 0);
+  await page.getByRole('button', { name: 'Remove paste.png' }).click();
+  assert.equal(await send('text'), true, 'the browser pastes the text');
+  assert.equal(await page.getByText('text.png').count(), 0);
 });
 
-/** Runs in the page: drops or pastes a file. */
+/** Runs in the page: drops or pastes a file. Returns whether the browser does what it does without the page. */
 function dispatchFile(/** @type {[string, string]} */ [kind, data]) {
   const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
   const transfer = new DataTransfer();
   transfer.items.add(new File([bytes], `${kind}.png`, { type: 'image/png' }));
   const options = { bubbles: true, cancelable: true };
-  if (kind === 'drop') document.querySelector('[data-field=image] .file-control')?.dispatchEvent(new DragEvent('drop', { dataTransfer: transfer, ...options }));
-  else document.dispatchEvent(new ClipboardEvent('paste', { clipboardData: transfer, ...options }));
+  if (kind === 'drop') return document.querySelector('[data-field=image] .file-control')?.dispatchEvent(new DragEvent('drop', { dataTransfer: transfer, ...options }));
+  if (kind === 'text') transfer.setData('text/plain', 'cells of a table');
+  const target = kind === 'text' ? document.getElementById('input-prompt') : document;
+  return target?.dispatchEvent(new ClipboardEvent('paste', { clipboardData: transfer, ...options }));
 }
 
 browserTest('a gallery of images, a recording, and a clip', {}, async (page) => {
@@ -275,15 +313,22 @@ browserTest('a conversation with a chat model', {}, async (page) => {
   const gate = variable('GATES') + '/chat';
   await page.goto(chat);
   await page.getByRole('button', { name: 'Chat', exact: true }).click();
+  await page.getByLabel('Temperature').fill('hot');
   await page.getByLabel('Message', { exact: true }).fill(`**bold** <b>raw</b> hold=${gate}`);
   await page.keyboard.press('Enter');
+  await page.getByText('Enter a number.').waitFor();
+  assert.equal(await page.locator('.message').count(), 0);
+  await page.getByLabel('Temperature').fill('0.5');
+  await page.getByLabel('Message', { exact: true }).press('Enter');
   await page.locator('.message.assistant').getByText('**bold**').waitFor();
   fs.writeFileSync(gate, '');
   await page.locator('.message.assistant strong', { hasText: 'bold' }).waitFor();
   await page.locator('.message.assistant').getByText('<b>raw</b>').waitFor();
   await page.getByRole('button', { name: 'Code' }).click();
   await page.getByRole('button', { name: 'Python (openai)' }).click();
-  await page.getByRole('region', { name: 'Python (openai) code' }).getByText('chat.completions').waitFor();
+  const code = await page.getByRole('region', { name: 'Python (openai) code' }).innerText();
+  assert.match(code, /"\*\*bold\*\* <b>raw.*temperature=0\.5/s);
+  assert.doesNotMatch(code, /assistant/);
   await assertAccessible(page);
   await page.getByLabel('Message', { exact: true }).fill('hold=/nonexistent/gate more words');
   await page.keyboard.press('Enter');

@@ -5,7 +5,7 @@ import { assertAccessible, browserTest, url } from './browser.mjs';
 
 browserTest('a model of Cog streams its output without a job', {}, async (page) => {
   await page.goto(`${url}/ui/models/local/many`);
-  await page.getByLabel('Input as JSON').fill('{"count": 3}');
+  await page.locator('#input-count').fill('3');
   await page.keyboard.press('Control+Enter');
   await page.locator('.run-head .badge', { hasText: 'succeeded' }).waitFor();
   await page.locator('.run-panel').getByText('2:xxxxxxxx').waitFor();
@@ -13,9 +13,22 @@ browserTest('a model of Cog streams its output without a job', {}, async (page) 
   await assertAccessible(page);
 });
 
+browserTest('a model without streams runs with the example of its backend', { allowed: [/status of 4(06|22)/] }, async (page) => {
+  await page.goto(`${url}/ui/models/local/ui_kinds`);
+  await page.locator('#input-title').waitFor();
+  await page.keyboard.press('Control+Enter');
+  await page.locator('.run-head .badge', { hasText: 'succeeded' }).waitFor();
+  await page.locator('.run-panel').getByText('plain').waitFor();
+  await page.locator('#input-steps').fill('99');
+  await page.keyboard.press('Control+Enter');
+  await page.locator('.run-head .badge', { hasText: 'failed' }).waitFor();
+  await page.locator('#input-steps-error').getByText('99').waitFor();
+});
+
 browserTest('Escape ends a run that is not a job', {}, async (page) => {
   await page.goto(`${url}/ui/models/local/many`);
-  await page.getByLabel('Input as JSON').fill('{"gate": "/nonexistent/gate", "hold_at": 1}');
+  await page.locator('#input-gate').fill('/nonexistent/gate');
+  await page.locator('#input-hold_at').fill('1');
   await page.keyboard.press('Control+Enter');
   await page.locator('.run-panel').getByText('0:xxxxxxxx').waitFor();
   await page.keyboard.press('Escape');

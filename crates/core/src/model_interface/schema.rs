@@ -58,6 +58,13 @@ pub(super) fn inputs(document: &Value) -> Vec<(String, InputKind)> {
         .collect()
 }
 
+/// The names of the required inputs of a document.
+pub(super) fn required(document: &Value) -> Vec<String> {
+    let names = document.pointer("/components/schemas/Input/required");
+    let names = names.and_then(Value::as_array).into_iter().flatten();
+    names.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
 fn input_kind(schema: &Value) -> InputKind {
     match type_of(schema) {
         Some("string") if is_file(schema) => InputKind::File,

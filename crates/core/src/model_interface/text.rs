@@ -23,6 +23,11 @@ const MAX_TOKENS: [&str; 6] = [
 ];
 const MIN_TOKENS: [&str; 3] = ["min_tokens", "min_new_tokens", "min_length"];
 
+/// Whether an input gets the prompt or the conversation of a request.
+pub(super) fn is_text_input(name: &str) -> bool {
+    name == PROMPT || name == MESSAGES
+}
+
 impl ModelInterface {
     /// Whether the model generates text.
     pub(super) fn is_text_model(&self) -> bool {
@@ -222,6 +227,18 @@ mod tests {
 
     fn input(model: &ModelInterface, request: &TextRequest) -> Value {
         Value::Object(model.text_input(request).unwrap().input)
+    }
+
+    #[test]
+    fn a_model_may_need_more_than_a_text() {
+        let needs_only_text = |required: Value| {
+            let input = json!({"properties": {"prompt": {"type": "string"}}, "required": required});
+            let schemas = json!({"Input": input, "Output": {"type": "string"}});
+            ModelInterface::read(&json!({"components": {"schemas": schemas}})).needs_only_text()
+        };
+        assert!(needs_only_text(json!(["prompt"])));
+        assert!(needs_only_text(json!(null)));
+        assert!(!needs_only_text(json!(["prompt", "image"])));
     }
 
     #[test]

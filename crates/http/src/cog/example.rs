@@ -32,6 +32,9 @@ const FILES: [(&str, &[&str]); 7] = [
     ("data:text/plain;base64,aGVsbG8K", &[]),
 ];
 
+/// How deep the schema of an input is followed. References of a backend's document may form cycles.
+const MAX_DEPTH: usize = 16;
+
 /// The file with the example job of a Runpod handler, next to its script.
 const TEST_INPUT: &str = "test_input.json";
 
@@ -49,6 +52,19 @@ impl ExampleRequest {
     /// with example values. For a Runpod handler, whose inputs are not known, it is the job in
     /// `test_input.json`, if there is one.
     pub fn new(document: &Value, folder: &Path) -> Self {
+        Self::with_test_input(document, || {
+            let text = std::fs::read(folder.join(TEST_INPUT)).ok()?;
+            let job: Value = serde_json::from_slice(&text).ok()?;
+            job.get("input").cloned()
+        })
+    }
+
+    /// An example for a model whose code is on another machine.
+    pub fn of_remote_model(document: &Value) -> Self {
+        Self::with_test_input(document, || None)
+    }
+
+    fn with_test_input(document: &Value, test_input: impl FnOnce() -> Option<Value>) -> Self {
         let is_handler = document.pointer("/paths/~1runsync").is_some();
         if !is_handler {
             return Self {
@@ -56,11 +72,7 @@ impl ExampleRequest {
                 body: json!({ "input": example_input(document) }),
             };
         }
-        let input = std::fs::read(folder.join(TEST_INPUT))
-            .ok()
-            .and_then(|text| serde_json::from_slice::<Value>(&text).ok())
-            .and_then(|job| job.get("input").cloned())
-            .unwrap_or_else(|| json!({ "name": "world" }));
+        let input = test_input().unwrap_or_else(|| json!({ "name": "world" }));
         Self {
             path: "/runsync",
             body: json!({ "input": input }),
@@ -97,18 +109,25 @@ fn example_input(document: &Value) -> Value {
     let one = |name: &Value| {
         let name = name.as_str()?;
         let property = input?.get("properties")?.get(name)?;
-        Some((name.to_owned(), example_value(document, name, property)))
+        Some((
+            name.to_owned(),
+            example_value(document, name, property, MAX_DEPTH),
+        ))
     };
     Value::Object(required.iter().filter_map(one).collect())
 }
 
-fn example_value(document: &Value, name: &str, property: &Value) -> Value {
+/// An example of the value of an input; `depth` is how many schemas inside of this one are followed.
+fn example_value(document: &Value, name: &str, property: &Value, depth: usize) -> Value {
+    let Some(depth) = depth.checked_sub(1) else {
+        return Value::Null;
+    };
     let schema = resolve_reference(document, property);
     if let Some(first) = schema.pointer("/enum/0") {
         return first.clone();
     }
     if let Some(one) = schema.pointer("/anyOf/0") {
-        return example_value(document, name, one);
+        return example_value(document, name, one, depth);
     }
     let text = |key: &str| schema.get(key).and_then(Value::as_str);
     match (text("type"), text("format")) {
@@ -118,7 +137,7 @@ fn example_value(document: &Value, name: &str, property: &Value) -> Value {
         (Some("array"), _) => {
             let items = schema.get("items").into_iter();
             items
-                .map(|items| example_value(document, name, items))
+                .map(|items| example_value(document, name, items, depth))
                 .collect()
         }
         (Some("object"), _) => Value::Object(Map::new()),
@@ -149,6 +168,19 @@ fn example_file(name: &str, accepts: Option<&str>) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_schema_that_refers_to_itself_has_an_example() {
+        let cycle = json!({"type": "array", "items": {"$ref": "#/components/schemas/cycle"}});
+        let endless = json!({"anyOf": [{"$ref": "#/components/schemas/endless"}]});
+        let properties = json!({"a": cycle, "b": endless});
+        let input = json!({"required": ["a", "b"], "properties": properties});
+        let schemas = json!({"cycle": cycle, "endless": endless, "Input": input});
+        let document = json!({"components": {"schemas": schemas}});
+        let request = ExampleRequest::of_remote_model(&document);
+        assert!(request.body["input"]["a"].is_array());
+        assert!(request.body["input"]["b"].is_null());
+    }
 
     fn document() -> Value {
         json!({"components": {"schemas": {

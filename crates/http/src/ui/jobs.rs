@@ -15,6 +15,7 @@ use super::UiState;
 use super::wire::{JobData, JobDocument, JobWithData, account_name, seconds};
 use crate::access::Identity;
 use crate::admin::{ApiError, find_job, ok};
+use crate::runpod::platform;
 
 /// `GET /ui/api/jobs/{account}/{id}`
 pub(super) async fn show(
@@ -32,10 +33,9 @@ pub(super) async fn show(
         None => job.snapshot(),
     };
     let view = JobView::of(&job, &client);
+    let input = input_of(&snapshot);
     let data = view.is_own().then(|| JobData {
-        input: (!snapshot.data_removed)
-            .then(|| raw(&snapshot.input))
-            .flatten(),
+        input: input.as_ref().and_then(raw),
         output: snapshot.output.as_ref().and_then(raw),
     });
     Ok(ok(&JobWithData {
@@ -102,6 +102,17 @@ impl JobView {
             output_is_list: self.is_list,
             private: !self.is_own,
         }
+    }
+}
+
+/// The input of a job. A job of an endpoint is stored as the whole request.
+fn input_of(job: &Snapshot) -> Option<Bytes> {
+    if job.data_removed {
+        return None;
+    }
+    match job.target.is_endpoint() {
+        true => platform::input_of(&job.input),
+        false => Some(job.input.clone()),
     }
 }
 

@@ -17,6 +17,7 @@ mod publisher;
 mod sections;
 mod session;
 mod settings;
+mod state_detail;
 mod status;
 mod trained_models;
 mod wire;

@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::response::Response;
+use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tidegate_core::health::{Health, HealthReport, SetupReport};
-use tidegate_core::model_interface::ModelTask;
+use tidegate_core::model_interface::{ModelInterface, ModelTask};
 use tidegate_router::fleet::{BackendKind, FleetModel};
 use tidegate_router::statistics::ModelStatistics;
 use tidegate_service::{JobService, ModelSchema, ServedModel, ServedVersion};
 
+use super::state_detail::detail;
 use super::wire::{
     ModelDocument, ModelKind, ModelState, ModelSummary, Models, RunRequest, RunStyle,
     ServerCommand, SetupDocument, VersionDocument, seconds,
@@ -21,9 +23,6 @@ use super::{ListedEndpoint, UiState, is_operator};
 use crate::access::Identity;
 use crate::admin::{ApiError, ok};
 use crate::cog::{ExampleRequest, health_name};
-
-/// The most characters of the detail of a state: it is one line on the page.
-const MAX_DETAIL: usize = 500;
 
 /// `GET /ui/api/models`
 pub(super) async fn list(State(ui): State<Arc<UiState>>, client: Identity) -> Response {
@@ -40,7 +39,8 @@ pub(super) async fn show(
     Path(name): Path<String>,
 ) -> Result<Response, ApiError> {
     if let Some((model, statistics)) = ui.routed_model(&name) {
-        return Ok(ok(&routed_document(&model, &statistics)));
+        let schema = ui.routed_schema(&model).await;
+        return Ok(ok(&routed_document(&model, &statistics, schema.as_ref())));
     }
     let models = ui.sources.models.as_ref();
     let Some(model) = models.and_then(|models| models.get(&name)) else {
@@ -147,7 +147,7 @@ impl UiState {
             version: Some(version.id().to_owned()),
             description: version.description.clone(),
             state: self.state_of(&version.jobs),
-            chat: does(|schema| schema.interface.task() == ModelTask::TextGeneration),
+            chat: does(|schema| is_chat_model(&schema.interface)),
             trainable: does(|schema| schema.trainable),
         }
     }
@@ -183,15 +183,32 @@ impl UiState {
             .collect()
     }
 
+    /// The OpenAPI document of a router's model with named inputs.
+    async fn routed_schema(&self, model: &FleetModel) -> Option<Bytes> {
+        match run_style(model) {
+            RunStyle::Cog => {
+                let router = self.sources.router.as_ref()?;
+                router.control.model_schema(&model.name).await
+            }
+            RunStyle::Chat | RunStyle::Replicate | RunStyle::Runpod => None,
+        }
+    }
+
     fn routed_model(&self, name: &str) -> Option<(Arc<FleetModel>, ModelStatistics)> {
         let mut models = self.routed_models().into_iter();
         models.find(|(model, _)| model.name == name)
     }
 }
 
+/// Whether the page offers a chat: the messages must be all that the model needs.
+fn is_chat_model(interface: &ModelInterface) -> bool {
+    interface.task() == ModelTask::TextGeneration && interface.needs_only_text()
+}
+
 fn endpoint_summary(endpoint: &ListedEndpoint) -> ModelSummary {
     let health = match &endpoint.endpoint {
-        // Jobs are accepted whether there are workers or not.
+        // Jobs are accepted whether there are workers or not; they wait.
+        Some(endpoint) if !endpoint.has_workers() => "NO_WORKERS",
         Some(endpoint) => health_name(&endpoint.jobs.report()),
         None => "READY",
     };
@@ -235,21 +252,23 @@ fn routed_summary(model: &FleetModel, statistics: &ModelStatistics) -> ModelSumm
     }
 }
 
-fn routed_document(model: &FleetModel, statistics: &ModelStatistics) -> ModelDocument<'static> {
+fn routed_document<'a>(
+    model: &FleetModel,
+    statistics: &ModelStatistics,
+    schema: Option<&'a Bytes>,
+) -> ModelDocument<'a> {
     let style = run_style(model);
-    let (path, example) = match style {
-        RunStyle::Cog => (
-            format!("models/{}/predictions", model.name),
-            json!({ "text": "world" }),
-        ),
-        RunStyle::Chat | RunStyle::Replicate | RunStyle::Runpod => {
-            ("v1/chat/completions".to_owned(), json!({}))
-        }
+    let path = match style {
+        RunStyle::Cog => format!("models/{}/predictions", model.name),
+        RunStyle::Chat | RunStyle::Replicate | RunStyle::Runpod => "v1/chat/completions".to_owned(),
     };
+    let document = schema.and_then(|schema| serde_json::from_slice(schema).ok());
+    let example = document.map(|document| ExampleRequest::of_remote_model(&document).body);
+    let input = example.and_then(|mut body| body.get_mut("input").map(Value::take));
     ModelDocument {
         summary: routed_summary(model, statistics),
-        schema: None,
-        example,
+        schema: schema.and_then(|schema| serde_json::from_slice(schema).ok()),
+        example: input.unwrap_or_else(|| json!({})),
         run: RunRequest { path, style },
         versions: Vec::new(),
         setup: None,
@@ -272,32 +291,6 @@ fn run_style(model: &FleetModel) -> RunStyle {
     }
 }
 
-/// One line about a model that is not ready: the last line of its setup, its error, or why it is not available.
-fn detail(report: &HealthReport) -> Option<String> {
-    let logs = report.setup.as_ref().map(|setup| setup.logs.as_str());
-    // One line only: a whole traceback is for administrators.
-    let last_line = |text: Option<&'_ str>| {
-        text.and_then(|text| text.lines().map(str::trim).rfind(|line| !line.is_empty()))
-            .map(str::to_owned)
-    };
-    let error = || last_line(report.health_error.as_deref());
-    let text = match report.health {
-        Health::Starting => last_line(logs).or_else(error),
-        Health::SetupFailed => logs.and_then(error_line).or_else(error),
-        Health::Ready | Health::Busy | Health::Defunct | Health::Unknown => error(),
-    };
-    text.map(|text| text.chars().take(MAX_DETAIL).collect())
-}
-
-/// The line of a failed setup that says why: the last one that is not indented. Advice that follows it is.
-fn error_line(logs: &str) -> Option<String> {
-    let mut lines = logs.lines().map(str::trim_end).rev();
-    let is_error = |line: &&str| !line.is_empty() && !line.starts_with([' ', '\t']);
-    let error = lines.clone().find(is_error);
-    let line = error.or_else(|| lines.find(|line| !line.is_empty()));
-    line.map(|line| line.trim().to_owned())
-}
-
 /// Since when a model loads, or is loaded.
 fn since(report: &HealthReport) -> Option<Timestamp> {
     let setup = report.setup.as_ref()?;
@@ -315,44 +308,4 @@ fn setup_of(setup: SetupReport, client: &Identity) -> SetupDocument {
 
 fn raw_document(schema: &Arc<ModelSchema>) -> Option<&RawValue> {
     serde_json::from_slice(&schema.document).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use tidegate_core::health::SetupStatus;
-
-    use super::*;
-
-    fn report(health: Health, logs: &str, health_error: Option<&str>) -> HealthReport {
-        HealthReport {
-            health,
-            setup: Some(SetupReport {
-                started_at: Timestamp::UNIX_EPOCH,
-                completed_at: None,
-                status: SetupStatus::Starting,
-                logs: logs.to_owned(),
-            }),
-            health_error: health_error.map(str::to_owned),
-            python: None,
-            sdk: None,
-        }
-    }
-
-    #[test]
-    fn the_detail_is_the_last_line_of_the_setup_or_the_error() {
-        let loading = report(Health::Starting, "one\nloading 50 %\n\n", None);
-        assert_eq!(detail(&loading).as_deref(), Some("loading 50 %"));
-        let failed = report(Health::SetupFailed, "Traceback\nKeyError: 'x'", None);
-        assert_eq!(detail(&failed).as_deref(), Some("KeyError: 'x'"));
-        let advice = "Traceback\nKeyError: 'x'\n  needs:\n    y\n  try: z\n\n";
-        let advised = report(Health::SetupFailed, advice, None);
-        assert_eq!(detail(&advised).as_deref(), Some("KeyError: 'x'"));
-        let indented = report(Health::SetupFailed, "\n  only this", None);
-        assert_eq!(detail(&indented).as_deref(), Some("only this"));
-        let again = report(Health::Starting, "", Some("exited with status 1"));
-        assert_eq!(detail(&again).as_deref(), Some("exited with status 1"));
-        assert_eq!(detail(&report(Health::Ready, "loaded", None)), None);
-        let unhealthy = report(Health::Ready, "loaded", Some("no GPU"));
-        assert_eq!(detail(&unhealthy).as_deref(), Some("no GPU"));
-    }
 }

@@ -20,6 +20,7 @@ const TONES = {
   loading: 'busy',
   restarting: 'warn',
   unhealthy: 'warn',
+  no_workers: 'warn',
   setup_failed: 'bad',
   defunct: 'bad',
   unknown: 'idle',

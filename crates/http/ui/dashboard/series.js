@@ -67,6 +67,15 @@ export function span(history) {
 }
 
 /**
+ * The rows of a column whose value has none before and none behind it. A line does not show them.
+ * @param {ArrayLike<number | null | undefined>} column
+ * @returns {number[]}
+ */
+export function isolated(column) {
+  return Array.from(column, (_value, at) => at).filter((at) => column[at] != null && column[at - 1] == null && column[at + 1] == null);
+}
+
+/**
  * The upper end of a value axis: at least `least`, with some space above the largest value.
  * @param {Columns} data
  * @param {number} least

@@ -1,5 +1,6 @@
 // Requests to the server, with the token. Every failure is an `ApiError`.
 
+import { parseExact, writeExact } from './exact_json.js';
 import { isBelow, rootUrl } from './root.js';
 import { token } from './token.js';
 
@@ -66,7 +67,7 @@ function send(url, { json, headers = {}, ...rest }) {
   return fetch(url, {
     ...rest,
     headers: all,
-    body: json === undefined ? rest.body : JSON.stringify(json),
+    body: json === undefined ? rest.body : writeExact(json),
     credentials: 'omit',
     cache: 'no-store',
   });
@@ -98,6 +99,18 @@ export async function requestJson(path, options) {
 }
 
 /**
+ * Reads the document of a job. The integers of its input are exact, so that it can be sent again.
+ * @param {string} path
+ * @param {RequestOptions} [options]
+ * @returns {Promise<any>}
+ */
+export async function requestJob(path, options) {
+  const response = await request(path, options);
+  const text = await response.text();
+  return { ...JSON.parse(text), input: parseExact(text).input };
+}
+
+/**
  * Reads the message of a failed request. The APIs have different formats for errors.
  * @param {Response} response
  * @returns {Promise<ApiError>}
@@ -118,8 +131,21 @@ async function errorOf(response) {
  * @returns {string | null}
  */
 export function messageOf(body) {
-  const candidates = [body?.error?.message, body?.error, body?.detail, body?.title, body?.message, body?.errors?.[0]?.message];
+  const candidates = [body?.error?.message, body?.error, body?.detail, listed(body?.detail), body?.title, body?.message, body?.errors?.[0]?.message];
   return candidates.find((value) => typeof value === 'string' && value !== '') ?? null;
+}
+
+/**
+ * Cog's list of errors, `{loc: ["body", "input", NAME, …], msg}`, as one text.
+ * @param {any} detail
+ */
+function listed(detail) {
+  if (!Array.isArray(detail)) return null;
+  const lines = detail.filter((entry) => typeof entry?.msg === 'string').map(({ loc, msg }) => {
+    const path = Array.isArray(loc) ? loc.slice(loc[0] === 'body' ? 1 : 0).join('.') : '';
+    return path === '' ? msg : `${path}: ${msg}`;
+  });
+  return lines.join('\n');
 }
 
 /**
@@ -131,15 +157,44 @@ export function fieldsOf(body) {
   /** @type {Record<string, string>} */
   const fields = {};
   if (Array.isArray(body?.invalid_fields)) {
-    for (const { field, description } of body.invalid_fields) {
-      fields[String(field).replace(/^input\./, '')] = String(description);
+    for (const { type, field, description } of body.invalid_fields) {
+      addError(fields, pathOf({ type, field, description }), String(description));
     }
   }
-  // Cog's format: `detail` is a list of {loc: ["body", "input", NAME], msg}.
+  // Cog's format: `detail` is a list of {loc: ["body", "input", NAME, …], msg}.
   if (Array.isArray(body?.detail)) {
-    for (const { loc, msg } of body.detail) fields[String(loc?.at(-1))] = String(msg);
+    for (const { loc, msg } of body.detail) addError(fields, withoutStart(Array.isArray(loc) ? loc.map(String) : []), String(msg));
   }
   return fields;
+}
+
+/**
+ * The path of an invalid field: the input, and where in its value.
+ * @param {{type?: string, field: string, description: string}} error
+ * @returns {string[]}
+ */
+function pathOf({ type, field, description }) {
+  // A missing input is an error of `input`; only the description names it.
+  const missing = type === 'required' ? /^(\S+) is required$/.exec(description) : null;
+  return missing === null ? withoutStart(String(field).split('.')) : missing[1].split('/');
+}
+
+/** @param {string[]} path */
+function withoutStart(path) {
+  const start = path[0] === 'body' ? 1 : 0;
+  return path[start] === 'input' && path.length > start + 1 ? path.slice(start + 1) : path.slice(start);
+}
+
+/**
+ * Adds the message of a path to those of its input.
+ * @param {Record<string, string>} fields
+ * @param {string[]} path
+ * @param {string} message
+ */
+function addError(fields, [name = 'input', ...rest], message) {
+  const place = rest.map((part) => (/^\d+$/.test(part) ? `entry ${Number(part) + 1}` : part)).join(', ');
+  const text = place === '' ? message : `${place}: ${message}`;
+  fields[name] = fields[name] === undefined ? text : `${fields[name]}; ${text}`;
 }
 
 /**

@@ -7,13 +7,13 @@ import { CodeBlock } from '../components/code_block.js';
 import { samplesOf } from './code/samples.js';
 
 /**
- * @param {{detail: import('../lib/types.d.ts').ModelDetail, values: Record<string, unknown>, messages: object[] | null}} props
- *   `messages` is the conversation of the chat view, else null
+ * @param {{detail: import('../lib/types.d.ts').ModelDetail, values: Record<string, unknown>, conversation?: import('./code/samples.js').Conversation | null}} props
+ *   `conversation` is that of the chat view
  */
-export function CodePanel({ detail, values, messages }) {
+export function CodePanel({ detail, values, conversation = null }) {
   const session = useSession();
   const [chosen, setChosen] = useState('curl');
-  const samples = samplesOf({ root: rootUrl.href, model: detail.name, run: detail.run, values, apis: session.apis, chat: detail.chat, messages });
+  const samples = samplesOf({ root: rootUrl.href, model: detail.name, run: detail.run, values, apis: session.apis, chat: detail.chat, conversation });
   const sample = samples.find(({ id }) => id === chosen) ?? samples[0];
   return html`<div class="stack code-panel">
     <div class="row" role="group" aria-label="Language">

@@ -7,6 +7,7 @@ import { Badge } from '../components/badge.js';
 import { CodeBlock } from '../components/code_block.js';
 import { Empty } from '../components/notes.js';
 import { Icon } from '../components/icon.js';
+import { addEndpoint, workerEnvironment } from './commands.js';
 import { stateLine } from './state_line.js';
 
 /** @typedef {import('../lib/types.d.ts').ModelSummary} ModelSummary */
@@ -57,10 +58,10 @@ function ModelCard({ model }) {
   </${Link}></li>`;
 }
 
-/** @type {Record<string, {text: string, command: string}>} */
+/** What to do on a server without models, by its command. @type {Record<string, {text: string, command: string}>} */
 const COMMANDS = {
   serve: { text: 'Create a model and serve it:', command: 'tidegate init my-model\ntidegate serve my-model' },
-  platform: { text: 'Add an endpoint, and print the environment of its workers:', command: 'tidegate endpoints add my-endpoint\ntidegate endpoints env my-endpoint' },
+  platform: { text: 'Add an endpoint, and print the environment of its workers:', command: `${addEndpoint('my-endpoint')}\n${workerEnvironment('my-endpoint')}` },
   api: { text: 'Start a director, which runs the models of this server:', command: 'tidegate director my-model' },
   router: { text: 'Start the router with a backend that serves models:', command: 'tidegate router --backend http://127.0.0.1:8000' },
 };

@@ -4,16 +4,18 @@ import { ApiError } from '../lib/api.js';
 import { html, useCallback, useEffect, useMemo, useRef, useState } from '../lib/html.js';
 import { keepRun } from '../lib/own_runs.js';
 import { useSession } from '../lib/session.js';
+import { CodeBlock } from '../components/code_block.js';
 import { copyText } from '../components/copy_button.js';
 import { Icon } from '../components/icon.js';
 import { ErrorNote } from '../components/notes.js';
 import { showToast } from '../components/toast.js';
 import { Chat } from './chat/chat.js';
 import { CodePanel } from './code_panel.js';
+import { workerEnvironment } from './commands.js';
 import { fieldsOf } from './inputs/fields.js';
 import { FieldsForm, JsonForm } from './inputs/form.js';
-import { fragmentOf, shareable, valuesOfFragment } from './inputs/link.js';
-import { withoutSecrets } from './inputs/secrets.js';
+import { fragmentOf, inputsOfFragment, shareable } from './inputs/link.js';
+import { hasNames, withoutSecrets } from './inputs/secrets.js';
 import { toInput, unparsedErrors, withoutEmptyFiles } from './inputs/values.js';
 import { RunPanel } from './output/run_panel.js';
 import { OwnRunsPanel } from './own_runs_panel.js';
@@ -52,11 +54,20 @@ export function Playground({ detail, state }) {
       <div class="model-title"><h1>${detail.name}</h1><${VersionChoice} detail=${detail} chosen=${version ?? detail.version} onChange=${setVersion} />
         ${views.length > 1 ? html`<${ViewSwitch} views=${views} view=${view} onChange=${show} />` : null}</div>
       <${StateLine} state=${state} />
+      ${state.health === 'NO_WORKERS' ? html`<${NoWorkers} endpoint=${detail.name} />` : null}
       ${detail.description ? html`<p class="model-description muted">${detail.description}</p>` : null}
     </div>
     ${view === 'chat' ? html`<${Chat} detail=${detail} />` : null}
-    ${view === 'form' ? html`<${FormView} key=${known} detail=${shown} />` : null}
-    ${view === 'train' ? html`<${TrainingView} key=${known} detail=${detail} />` : null}`;
+    ${view === 'form' ? html`<${FormView} key=${known} detail=${shown} state=${state} />` : null}
+    ${view === 'train' ? html`<${TrainingView} key=${known} detail=${detail} state=${state} />` : null}`;
+}
+
+/**
+ * How to start a worker.
+ * @param {{endpoint: string}} props
+ */
+function NoWorkers({ endpoint }) {
+  return html`<div class="no-workers"><p class="muted">Runs wait until a worker is connected. This command prints the environment of one:</p><${CodeBlock} label="the command" text=${workerEnvironment(endpoint)} /></div>`;
 }
 
 /**
@@ -82,13 +93,13 @@ function ViewSwitch({ views, view, onChange }) {
 }
 
 /**
- * @param {{detail: ModelDetail}} props
+ * @param {{detail: ModelDetail, state: ModelState}} props
  */
-function TrainingView({ detail }) {
+function TrainingView({ detail, state }) {
   const { account } = useSession();
   const [destination, setDestination] = useState(() => proposedDestination(account, detail.name));
   const training = useMemo(() => trainingOf(detail, destination), [detail, destination]);
-  return html`<${FormView} detail=${training} submit=${submitTraining} head=${html`<${DestinationField} value=${destination} onChange=${setDestination} />`} />`;
+  return html`<${FormView} detail=${training} state=${state} submit=${submitTraining} head=${html`<${DestinationField} value=${destination} onChange=${setDestination} />`} />`;
 }
 
 /** The parameter of the URL with the id of a job. */
@@ -109,23 +120,32 @@ function setParameter(name, value) {
 /**
  * @param {object} props
  * @param {ModelDetail} props.detail
+ * @param {ModelState} props.state
  * @param {typeof submitJob} [props.submit]
  * @param {any} [props.head] what stands above the inputs
  */
-function FormView({ detail, submit = submitJob, head = null }) {
+function FormView({ detail, state, submit = submitJob, head = null }) {
   const fields = useMemo(() => fieldsOf(detail.schema), [detail.schema]);
-  const linked = useMemo(() => valuesOfFragment(location.hash), []);
-  const [values, setValues] = useState(/** @type {Values} */ (linked ?? detail.example ?? {}));
+  const linked = useMemo(() => inputsOfFragment(location.hash), []);
+  const [values, setValues] = useState(/** @type {Values} */ (linked?.shared ?? detail.example ?? {}));
   const [mode, setMode] = useState(fields.length === 0 ? 'json' : 'form');
   const [jsonError, setJsonError] = useState(/** @type {string | null} */ (null));
   const [formKey, setFormKey] = useState(0);
   const runner = useRunner(detail, submit, (input) => {
     setValues(input);
+    setJsonError(null);
     setFormKey((key) => key + 1);
   });
 
+  /** Whether the values are those that the page shows. If not, the user must correct the JSON first. */
+  const isComplete = () => {
+    if (jsonError === null) return true;
+    showToast('The JSON is not valid. Correct it first, or reset the inputs.', 'bad');
+    document.getElementById('input-json')?.focus();
+    return false;
+  };
   const run = () => {
-    if (mode === 'json' && jsonError !== null) return;
+    if (!isComplete()) return;
     void runner.start(values);
     // On a narrow page the output is below the form.
     if (matchMedia('(max-width: 960px)').matches) document.querySelector('.run-panel')?.scrollIntoView({ block: 'start' });
@@ -141,27 +161,27 @@ function FormView({ detail, submit = submitJob, head = null }) {
   const copyLink = () => {
     const { shared, omitted } = shareable(values, fields);
     const url = new URL(location.pathname, location.href);
-    url.hash = fragmentOf(shared);
+    url.hash = fragmentOf({ shared, omitted });
     copyText(url.href).then(() => showToast(omitted.length === 0 ? 'Link copied' : `Link copied, without ${omitted.join(', ')}`, 'good'), () => showToast('The link could not be copied', 'bad'));
   };
 
-  const codeTab = { id: 'code', label: 'Code', content: html`<${CodePanel} detail=${detail} values=${values} messages=${null} />` };
+  const codeTab = { id: 'code', label: 'Code', content: html`<${CodePanel} detail=${detail} values=${values} />` };
   const runsTab = { id: 'runs', label: 'History', content: html`<${OwnRunsPanel} detail=${detail} />` };
   return html`<div class="playground">
     <form class="card form-card" aria-label="Input" onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); run(); }} novalidate>
       <div class="form-head">
         <h2>Input</h2>
         ${fields.length === 0 ? null : html`<div class="switch" role="group" aria-label="Input as">
-          ${['form', 'json'].map((name) => html`<button type="button" key=${name} aria-pressed=${mode === name ? 'true' : 'false'} onClick=${() => setMode(name)}>${name === 'form' ? 'Form' : 'JSON'}</button>`)}
+          ${['form', 'json'].map((name) => html`<button type="button" key=${name} aria-pressed=${mode === name ? 'true' : 'false'} onClick=${() => isComplete() && setMode(name)}>${name === 'form' ? 'Form' : 'JSON'}</button>`)}
         </div>`}
       </div>
       <div class="form-body">
-        ${linked === null ? null : html`<div class="note"><${Icon} name="link" /><div class="note-text">The inputs come from a link. Check them before you run the model.</div></div>`}
+        ${linked === null ? null : html`<${LinkNote} omitted=${linked.omitted} />`}
         ${head}
         ${mode === 'form'
           ? html`<${FieldsForm} key=${formKey} fields=${fields} values=${values} errors=${runner.fieldErrors} onChange=${setValues} />`
           : html`<${JsonForm} key=${formKey} values=${values} onChange=${setValues} error=${jsonError} onError=${setJsonError} />`}
-        ${detail.schema === null ? html`<p class="hint">${detail.kind === 'model' || detail.kind === 'trained' ? 'The inputs of this model are known when it is loaded. Until then, enter them as JSON.' : 'The server does not know the inputs; enter them as JSON.'}</p>` : null}
+        ${detail.schema === null ? html`<p class="hint">${detail.kind === 'model' || detail.kind === 'trained' ? 'The inputs of this model are known when it is loaded. Until then, enter them as JSON.' : detail.kind === 'routed' ? 'No backend of this model tells its inputs; enter them as JSON.' : 'The server does not know the inputs; enter them as JSON.'}</p>` : null}
       </div>
       <div class="form-foot">
         ${runner.error === null ? null : html`<${ErrorNote} error=${summary(runner.error, mode === 'form' ? fields : [])} />`}
@@ -172,8 +192,16 @@ function FormView({ detail, submit = submitJob, head = null }) {
         </div>
       </div>
     </form>
-    <${RunPanel} run=${runner.run} detail=${detail} onCancel=${runner.cancel} extraTabs=${[codeTab, ...(detail.run.style === 'cog' ? [] : [runsTab])]} />
+    <${RunPanel} run=${runner.run} detail=${detail} onCancel=${runner.cancel} state=${state} extraTabs=${[codeTab, ...(detail.run.style === 'cog' ? [] : [runsTab])]} />
   </div>`;
+}
+
+/**
+ * @param {{omitted: string[]}} props
+ */
+function LinkNote({ omitted }) {
+  const without = omitted.length === 0 ? '' : ` It does not have ${omitted.join(', ')}: links carry no secrets and no files. Enter them here.`;
+  return html`<div class="note"><${Icon} name="link" /><div class="note-text">The inputs come from a link. Check them before you run the model.${without}</div></div>`;
 }
 
 /**
@@ -212,7 +240,7 @@ function useRunner(detail, submit, onInput) {
     if (id !== null) {
       show(async (view, signal) => {
         await followJob(view, { account, id, signal });
-        if (view.job.input != null && !signal.aborted) onInput(withoutSecrets(view.job.input, fieldsOf(detail.schema)));
+        if (hasNames(view.job.input) && !signal.aborted) onInput(withoutSecrets(view.job.input, fieldsOf(detail.schema)));
       });
     }
     return () => following.current?.abort();
@@ -229,7 +257,10 @@ function useRunner(detail, submit, onInput) {
     try {
       const input = await toInput(withoutEmptyFiles(values, fieldsOf(detail.schema)), uploadFile);
       if (detail.run.style === 'cog') {
-        show((view, signal) => runDirectly(view, { path: detail.run.path, input, signal }));
+        show(async (view, signal) => {
+          await runDirectly(view, { path: detail.run.path, input, signal });
+          if (view.error instanceof ApiError && !signal.aborted) setFailure({ error: null, fields: view.error.fields });
+        });
       } else {
         const id = await submit(detail.run, input);
         keepRun(account, id);
@@ -239,7 +270,7 @@ function useRunner(detail, submit, onInput) {
     } catch (cause) {
       const error = /** @type {ApiError} */ (cause);
       setFailure({ error, fields: error.fields ?? {} });
-      focusFirst(Object.keys(error.fields ?? {}));
+      focusFirst(fieldsOf(detail.schema).map(({ name }) => name).filter((name) => Object.hasOwn(error.fields ?? {}, name)));
     } finally {
       setSending(false);
     }

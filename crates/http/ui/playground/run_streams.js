@@ -1,6 +1,6 @@
 // The connections that feed a `RunView`: the events of a job, or a direct stream of Cog's API.
 
-import { ApiError, request, requestJson } from '../lib/api.js';
+import { ApiError, request, requestJob } from '../lib/api.js';
 import { EventParser, followEvents, textChunks } from '../lib/sse.js';
 import { inStreamSlot, whenStreamSlotIsFree } from '../lib/stream_slots.js';
 import { whileVisible } from '../lib/visibility.js';
@@ -51,7 +51,7 @@ export async function followJob(view, { account, id, signal }) {
  * @param {AbortSignal} signal
  */
 async function readDocument(view, path, signal) {
-  view.takeDocument(await requestJson(path, { signal }));
+  view.takeDocument(await requestJob(path, { signal }));
 }
 
 /**
@@ -120,7 +120,7 @@ export async function runDirectly(view, { path, input, signal }) {
   view.takeDocument({ status: 'starting', created_at: new Date().toISOString(), input });
   const follow = async () => {
     view.takeDocument({ status: 'starting' });
-    const response = await request(path, { method: 'POST', json: { input }, headers: { Accept: 'text/event-stream' }, signal });
+    const response = await requestAnswer(path, { method: 'POST', json: { input }, signal });
     if (!(response.headers.get('content-type') ?? '').startsWith('text/event-stream')) {
       takeResult(view, await response.json(), started);
       return;
@@ -136,6 +136,21 @@ export async function runDirectly(view, { path, input, signal }) {
   } catch (error) {
     if (signal.aborted) view.takeDocument({ status: 'canceled' });
     else view.fail(/** @type {Error} */ (error));
+  }
+}
+
+/**
+ * Asks for a stream, or for the whole answer if the model does not stream.
+ * @param {string} path
+ * @param {import('../lib/api.js').RequestOptions} options
+ * @returns {Promise<Response>}
+ */
+async function requestAnswer(path, options) {
+  try {
+    return await request(path, { ...options, headers: { Accept: 'text/event-stream' } });
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.status !== 406) throw error;
+    return request(path, options);
   }
 }
 

@@ -40,6 +40,17 @@ export class RunView {
     return this.error !== null || isEnded(this.job.status);
   }
 
+  /** Whether the run is a request of its own: a server without job pages ran it. */
+  get isDirect() {
+    return this.job.status !== undefined && this.job.account === undefined;
+  }
+
+  /** The state for the badge. A job may go on after the connection to it is lost; a request cannot. */
+  get shownStatus() {
+    if (this.error === null || this.job.status === undefined) return this.job.status;
+    return this.isDirect ? 'failed' : 'unknown';
+  }
+
   /** The output, as the model returned it. */
   get output() {
     if (this.job.output_is_list === true) return this.parts;

@@ -23,6 +23,8 @@ export function stateLine({ health, detail, since }, now) {
       return { badge: 'busy', text: detail ?? 'All slots are in use; new runs wait.' };
     case 'SETUP_FAILED':
       return { badge: 'setup failed', text: detail?.replace(/^setup failed: /, '') ?? 'The model could not be loaded; see the setup logs.' };
+    case 'NO_WORKERS':
+      return { badge: 'no workers', text: detail ?? 'No worker is connected.' };
     case 'NOT_LOADED':
       return { badge: 'not loaded', text: detail ?? 'The first run loads the model.' };
     case 'DEFUNCT':
@@ -30,6 +32,16 @@ export function stateLine({ health, detail, since }, now) {
     default:
       return { badge: health.toLowerCase().replaceAll('_', ' '), text: detail ?? '' };
   }
+}
+
+/**
+ * Since when a model loads, in milliseconds; null if it does not.
+ * @param {ModelState | undefined} state
+ * @returns {number | null}
+ */
+export function loadingSince(state) {
+  if (state === undefined || state.health.toUpperCase() !== 'STARTING') return null;
+  return state.since === null ? -Infinity : Date.parse(state.since);
 }
 
 /**

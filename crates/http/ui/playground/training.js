@@ -12,6 +12,9 @@ import { submitJob } from './start_run.js';
 export const TASK = 'task';
 export const TRAIN = 'train';
 
+/** What a model that is created for trained versions has besides its name. */
+export const NEW_MODEL = { visibility: 'private', hardware: 'local' };
+
 /**
  * The model with the inputs and the output of its training in place of those of a prediction.
  * @param {ModelDetail} detail
@@ -46,7 +49,7 @@ export async function submitTraining(run, input) {
   const { results } = await requestJson('v1/models');
   const isKnown = results.some((/** @type {any} */ model) => `${model.owner}/${model.name}` === destination);
   if (!isKnown) {
-    const model = { owner, name, visibility: 'private', hardware: 'local' };
+    const model = { owner, name, ...NEW_MODEL };
     await requestJson('v1/models', { method: 'POST', json: model }).catch((/** @type {import('../lib/api.js').ApiError} */ error) => {
       // The list has only the first models, so it may exist.
       if (error.status !== 409) throw error;

@@ -9,12 +9,22 @@ test('the message of each API', () => {
   assert.equal(messageOf({ error: { message: 'b' } }), 'b');
   assert.equal(messageOf({ title: 'c', detail: 'd' }), 'd');
   assert.equal(messageOf({ errors: [{ message: 'e' }] }), 'e');
+  assert.equal(messageOf({ detail: [{ loc: ['body', 'input', 'name'], msg: 'Field required' }, { loc: [], msg: 'f' }] }), 'input.name: Field required\nf');
   assert.equal(messageOf(null), null);
 });
 
 test('the messages of inputs', () => {
   assert.deepEqual(fieldsOf({ invalid_fields: [{ field: 'input.steps', description: 'too large' }] }), { steps: 'too large' });
   assert.deepEqual(fieldsOf({ detail: [{ loc: ['body', 'input', 'steps'], msg: 'too large' }] }), { steps: 'too large' });
+  const missing = ['text', 'words'].map((name) => ({ type: 'required', field: 'input', description: `${name} is required` }));
+  assert.deepEqual(fieldsOf({ invalid_fields: missing }), { text: 'text is required', words: 'words is required' });
+  assert.deepEqual(fieldsOf({ invalid_fields: [{ field: 'input', description: 'must be an object' }] }), { input: 'must be an object' });
+});
+
+test('the messages of entries belong to the input', () => {
+  const invalid = [0, 2].map((at) => ({ type: 'type', field: `input.words.${at}`, description: 'no text' }));
+  assert.deepEqual(fieldsOf({ invalid_fields: invalid }), { words: 'entry 1: no text; entry 3: no text' });
+  assert.deepEqual(fieldsOf({ detail: [{ loc: ['body', 'input', 'words', 0], msg: 'no text' }] }), { words: 'entry 1: no text' });
 });
 
 test('pages below a prefix', () => {

@@ -5,6 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import vm from 'node:vm';
+import { ExactInteger } from '../lib/exact_json.js';
+import { lastRequest, optionsOf } from '../playground/chat/conversation.js';
 import { javascript, python, shell } from '../playground/code/quote.js';
 import { samplesOf } from '../playground/code/samples.js';
 import { LocalFile } from '../playground/inputs/values.js';
@@ -58,7 +60,7 @@ test('JavaScript reads the same value', () => {
 function request(change) {
   return {
     root: 'http://localhost:5000/prefix/', model: 'owner/name', run: { path: 'v1/models/owner/name/predictions', style: 'replicate' },
-    values: HOSTILE, apis: ['replicate'], chat: false, messages: null, ...change,
+    values: HOSTILE, apis: ['replicate'], chat: false, conversation: null, ...change,
   };
 }
 
@@ -87,7 +89,8 @@ const PYTHON_SAMPLES = [
   request({ values: { image: new LocalFile(new File(['x'], 'a"b.png')) } }),
   request({ values: { image: new LocalFile(new File(['x'], 'a"b.png')) }, run: { path: 'v2/name/run', style: 'runpod' } }),
   request({ values: { prompt: HOSTILE.quotes + HOSTILE.lines }, chat: true, apis: ['openai'] }),
-  request({ messages: [{ role: 'user', content: HOSTILE.quotes + HOSTILE.backslashes }] }),
+  request({ conversation: { messages: [{ role: 'user', content: HOSTILE.quotes + HOSTILE.backslashes }], options: { temperature: 0.5 } } }),
+  request({ run: { path: 'v1/models/owner/name/versions/abc/trainings', style: 'replicate', fields: { destination: 'me/mine' } } }),
 ];
 
 test('each sample of Python compiles', () => {
@@ -112,7 +115,7 @@ test('each style has the clients of its API', () => {
   assert.deepEqual(ids({ run: { path: 'v2/name/run', style: 'runpod' } }), ['curl', 'runpod', 'python', 'javascript']);
   assert.deepEqual(ids({ run: { path: 'predictions', style: 'cog' } }), ['curl', 'python', 'javascript']);
   assert.deepEqual(ids({ chat: true, apis: ['openai'] }), ['curl', 'replicate', 'replicate-js', 'openai', 'python', 'javascript']);
-  assert.deepEqual(ids({ messages: [] }), ['curl', 'openai', 'openai-js', 'python', 'javascript']);
+  assert.deepEqual(ids({ conversation: { messages: [], options: {} } }), ['curl', 'openai', 'openai-js', 'python', 'javascript']);
 });
 
 test('the samples of another version, and of a training, name it', () => {
@@ -122,4 +125,37 @@ test('the samples of another version, and of a training, name it', () => {
   const training = samplesOf(request({ run: { path: 'v1/models/owner/name/versions/abc/trainings', style: 'replicate', fields: { destination: 'me/mine' } }, values: { x: 1 } }));
   assert.deepEqual(training.map(({ id }) => id), ['curl', 'replicate']);
   assert.match(training[1].text, /version="abc".*destination="me\/mine"/s);
+});
+
+test('the samples of a training create its destination first', () => {
+  const [curl, client] = samplesOf(request({ run: { path: 'v1/models/owner/name/versions/abc/trainings', style: 'replicate', fields: { destination: 'me/mine' } }, values: { x: 1 } }));
+  const sent = run('bash', ['-c', `curl() { printf '%s\\n' "$2" "\${@: -1}"; }\n${curl.text}`]).trim().split('\n');
+  assert.deepEqual(sent.map((line) => (line.startsWith('{') ? JSON.parse(line) : line.replace(/^.*\/v1/, 'v1'))), [
+    'v1/models', { owner: 'me', name: 'mine', visibility: 'private', hardware: 'local' },
+    'v1/models/owner/name/versions/abc/trainings', { destination: 'me/mine', input: { x: 1 } },
+  ]);
+  assert.match(client.text, /models\.create\(\s+"me", "mine".*trainings\.create/s);
+});
+
+test('the samples of a chat have its messages and options', () => {
+  const { options } = optionsOf({ temperature: '0.5', max_tokens: '7' });
+  const said = lastRequest(/** @type {any} */ ([{ role: 'user', content: 'a' }, { role: 'assistant', content: 'b' }, { role: 'user', content: 'c' }, { role: 'assistant', content: 'd' }]));
+  const samples = samplesOf(request({ conversation: { messages: said, options } }));
+  for (const { text } of samples) assert.match(text, /"?temperature"?[=:]\s*0\.5.*"?max_tokens"?[=:]\s*7/s);
+  assert.deepEqual(said.map(({ content }) => content), ['a', 'b', 'c']);
+  assert.deepEqual(lastRequest([{ role: 'system', content: 's' }]).map(({ role }) => role), ['system', 'user']);
+  const [openai] = samplesOf(request({ chat: true, apis: ['openai'], values: { prompt: 'p', max_tokens: 7 } })).filter(({ id }) => id === 'openai');
+  assert.match(openai.text, /max_tokens=7/);
+});
+
+test('options that are no numbers are errors', () => {
+  assert.deepEqual(optionsOf({ temperature: '', max_tokens: ' ' }), { options: {}, errors: {} });
+  assert.deepEqual(Object.keys(optionsOf({ temperature: 'hot', max_tokens: '1.5' }).errors), ['temperature', 'max_tokens']);
+});
+
+test('the samples have the digits of large integers', () => {
+  const [curl, , , python, javascript] = samplesOf(request({ values: { seed: new ExactInteger('9007199254740993') } }));
+  assert.match(curl.text, /"seed":9007199254740993\}/);
+  assert.match(python.text, /"seed": 9007199254740993,/);
+  assert.match(javascript.text, /seed: JSON\.rawJSON\('9007199254740993'\)/);
 });

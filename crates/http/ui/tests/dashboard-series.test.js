@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { columns, span, summary, times, top } from '../dashboard/series.js';
+import { columns, isolated, span, summary, times, top } from '../dashboard/series.js';
 
 /** @param {Partial<import('../dashboard/series.js').History>} parts */
 const history = (parts) => ({ step_s: 5, end: 1000, requests: [], errors: [], waiting: [], in_flight: [], p50: [], p95: [], p99: [], ...parts });
@@ -19,6 +19,11 @@ test('requests are divided by the length of a bucket', () => {
 
 test('a percentile without requests stays a gap', () => {
   assert.deepEqual(columns(history({ requests: [1, 0], p50: [0.5, null] }), ['p50'])[1], [0.5, null]);
+});
+
+test('a value without neighbours is drawn as a point', () => {
+  assert.deepEqual(isolated([0, null, 0, null, 5, 6, null, 7]), [0, 2, 7]);
+  assert.deepEqual(isolated([null, undefined, 1, 2]), []);
 });
 
 test('a shorter series is aligned at the end', () => {

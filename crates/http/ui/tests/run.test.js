@@ -3,10 +3,10 @@ import { beforeEach, test } from 'node:test';
 import { deltaOf } from '../playground/chat/stream.js';
 import { phasesOf } from '../playground/output/timeline.js';
 import { reloadIsDue } from '../playground/pages.js';
-import { followJob } from '../playground/run_streams.js';
+import { followJob, runDirectly } from '../playground/run_streams.js';
 import { RunView } from '../playground/run_view.js';
 import { publicJobPath } from '../playground/start_run.js';
-import { stateLine } from '../playground/state_line.js';
+import { loadingSince, stateLine } from '../playground/state_line.js';
 
 /** @type {(() => void)[]} */
 let frames = [];
@@ -86,6 +86,15 @@ test('the phases of a job that runs, and of one that ended', () => {
   assert.deepEqual(ended.map(({ id, seconds }) => [id, seconds]), [['waited', 0.5], ['ran', 2]]);
 });
 
+test('while the model loads, the time of a waiting job is that of loading', () => {
+  const job = { created_at: '2026-01-01T00:00:00Z', started_at: null, waited_s: 0.04 };
+  const now = Date.parse('2026-01-01T00:00:10Z');
+  const state = (/** @type {string} */ since) => loadingSince({ health: 'STARTING', detail: null, since });
+  assert.deepEqual(phasesOf(job, now, state('2026-01-01T00:00:04Z')).map(({ id, seconds }) => [id, seconds]), [['waited', 4], ['loaded', 6]]);
+  assert.deepEqual(phasesOf(job, now, state('2025-12-31T00:00:00Z')).map(({ id, seconds }) => [id, seconds]), [['loaded', 10]]);
+  assert.equal(loadingSince({ health: 'READY', detail: null, since: null }), null);
+});
+
 test('the state of a model in one line', () => {
   const now = Date.parse('2026-01-01T00:00:12Z');
   const since = '2026-01-01T00:00:00Z';
@@ -113,6 +122,37 @@ test('a model is read again once per change of its live health', () => {
   // The live section stays behind the document.
   assert.equal(reloadIsDue({ seen: 'STARTING', live: 'STARTING', loaded: 'READY' }), false);
   assert.equal(reloadIsDue({ seen: 'STARTING', live: 'READY', loaded: 'STARTING' }), true);
+});
+
+/**
+ * Runs a model of a router, whose answers these are by the `Accept` of the request.
+ * @param {(accept: string | undefined) => Response} answer
+ */
+async function runOnRouter(answer) {
+  Object.assign(globalThis, {
+    sessionStorage: { getItem: () => null },
+    localStorage: { getItem: () => null },
+    fetch: async (/** @type {URL} */ _url, /** @type {any} */ { headers }) => answer(headers.Accept),
+  });
+  Object.defineProperty(globalThis, 'navigator', { value: {}, configurable: true });
+  const run = new RunView();
+  await runDirectly(run, { path: 'models/m/predictions', input: {}, signal: new AbortController().signal });
+  return run;
+}
+
+test('a model without streams is asked for the whole answer', async () => {
+  const run = await runOnRouter((accept) => (accept === 'text/event-stream' ? Response.json({ detail: 'no stream' }, { status: 406 }) : Response.json({ status: 'succeeded', output: 'x' })));
+  assert.deepEqual([run.shownStatus, run.output, run.error], ['succeeded', 'x', null]);
+});
+
+test('a run whose request fails has failed, and a job that cannot be followed is unknown', async () => {
+  const run = await runOnRouter(() => Response.json({ detail: 'no' }, { status: 503 }));
+  assert.deepEqual([run.shownStatus, run.error?.message], ['failed', 'no']);
+  const job = new RunView();
+  job.takeDocument({ id: 'x', account: '~', status: 'processing' });
+  assert.equal(job.shownStatus, 'processing');
+  job.fail(new Error('gone'));
+  assert.equal(job.shownStatus, 'unknown');
 });
 
 /**

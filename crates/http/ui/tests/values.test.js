@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fieldsOf } from '../playground/inputs/fields.js';
-import { fragmentOf, shareable, valuesOfFragment } from '../playground/inputs/link.js';
+import { ExactInteger, parseExact, writeExact } from '../lib/exact_json.js';
+import { isMeaning } from '../playground/inputs/controls/number.js';
+import { fragmentOf, inputsOfFragment, shareable } from '../playground/inputs/link.js';
 import { withoutSecrets } from '../playground/inputs/secrets.js';
 import { fromText, LocalFile, numberOf, toInput, toText } from '../playground/inputs/values.js';
 
@@ -15,6 +17,31 @@ test('a number is read only if the whole text is one', () => {
 test('a file survives JSON mode', () => {
   const values = { image: file, other: ['x', file] };
   assert.deepEqual(fromText(toText(values), values), { values });
+});
+
+test('two files with the same name stay two files', () => {
+  const other = new LocalFile(new File(['other'], 'a.txt'));
+  const values = { image: file, other };
+  const read = fromText(toText(values), values);
+  assert.ok('values' in read && read.values.image === file && read.values.other === other);
+});
+
+test('integers above 2^53 keep their digits', async () => {
+  const text = '{"seed":9007199254740993,"list":[-12345678901234567890],"text":"9007199254740993","float":1e21,"small":7}';
+  const values = parseExact(text);
+  assert.deepEqual([String(values.seed), values.text, values.small], ['9007199254740993', '9007199254740993', 7]);
+  assert.equal(writeExact(values), '{"seed":9007199254740993,"list":[-12345678901234567890],"text":"9007199254740993","float":1e+21,"small":7}');
+  assert.deepEqual(fromText(toText(values), values), { values });
+  assert.equal(writeExact(await toInput({ seed: numberOf('+09007199254740993') }, async () => '')), '{"seed":9007199254740993}');
+  assert.deepEqual(inputsOfFragment(fragmentOf({ shared: values, omitted: [] }))?.shared, values);
+  assert.throws(() => parseExact('{"seed":9007199254740993'), SyntaxError);
+});
+
+test('a number field keeps what is typed while it means the value', () => {
+  for (const [draft, value] of [['1.', 1], ['', undefined], ['-', '-'], ['9007199254740993', new ExactInteger('9007199254740993')]]) assert.equal(isMeaning(String(draft), value, 5), true, String(draft));
+  // An entry of a list has its default in place of no value.
+  assert.equal(isMeaning('', 0, 0), true);
+  for (const [draft, value] of [['1', 2], ['', 3], ['7', undefined]]) assert.equal(isMeaning(String(draft), value, 5), false, String(draft));
 });
 
 test('JSON mode takes objects only', () => {
@@ -41,11 +68,18 @@ test('links contain no secrets and no files', () => {
   }, fields);
   assert.deepEqual(shared, { text: 'a#b&c "ü"', unknown: 1 });
   assert.deepEqual(omitted, ['key', 'image', 'images', 'extra', 'api_key']);
-  assert.deepEqual(valuesOfFragment(fragmentOf(shared)), shared);
+  assert.deepEqual(inputsOfFragment(fragmentOf({ shared, omitted })), { shared, omitted });
+});
+
+test('only texts under the name of a secret are kept out of a link', () => {
+  const values = { max_tokens: 7, stop: ['</token>'], sampling_params: { max_tokens: 7, token_limit: '8' }, token: 1, eos_token: null, tokenizer: 'fast' };
+  assert.deepEqual(shareable(values, []), { shared: values, omitted: [] });
+  const secrets = { token: 'x', hf_token: 'x', apiKey: 'x', credentials: { user: 'x' }, deep: [{ client_secret: 'x' }] };
+  assert.deepEqual(shareable(secrets, []), { shared: {}, omitted: Object.keys(secrets) });
 });
 
 test('a broken fragment is no input', () => {
-  for (const fragment of ['', '#main', '#input=%', '#input=[1]', '#input=null']) assert.equal(valuesOfFragment(fragment), null);
+  for (const fragment of ['', '#main', '#input=%', '#input=[1]', '#input=null']) assert.equal(inputsOfFragment(fragment), null);
 });
 
 test('the secrets of an earlier job are unset in the form, and never in a link', () => {

@@ -28,6 +28,7 @@ use crate::endpoint::EndpointKey;
 use crate::fleet::{BackendUrl, Discovery, Fleet, FleetDiff, FleetError};
 use crate::join;
 use crate::learn::{self, LearnSignals, LearnedBackends};
+use crate::model_schemas::ModelSchemas;
 use crate::outbound::OutboundClient;
 use crate::probe::{self, ProbeTargets};
 use crate::table::FleetRegistry;
@@ -74,6 +75,7 @@ pub(crate) struct ControlShared {
     /// Notified when a registration is new or renewed.
     pub(crate) registrations_changed: Notify,
     pub(crate) learn_signals: LearnSignals,
+    pub(crate) schemas: ModelSchemas,
 }
 
 impl FleetControl {
@@ -119,6 +121,7 @@ impl FleetControl {
             targets: watch_channel::Sender::default(),
             registrations_changed: Notify::new(),
             learn_signals,
+            schemas: ModelSchemas::default(),
         });
         shared.install(fleet, files);
         match &shared.input {

@@ -7,6 +7,7 @@ mod dns;
 mod fleet_reference;
 mod join;
 mod learn;
+mod model_schemas;
 mod probe;
 mod queue_order;
 mod reload;

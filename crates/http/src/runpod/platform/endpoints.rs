@@ -13,7 +13,7 @@ use ring::hmac;
 use tidegate_core::record::JobSummary;
 use tidegate_core::store::{Documents, JobFilter, StoreError};
 use tidegate_core::{Account, JobId, Refusal, Status};
-use tidegate_remote::RemoteExecutor;
+use tidegate_remote::{RemoteExecutor, WorkerActivity};
 use tidegate_service::JobService;
 use tokio::sync::Mutex;
 
@@ -45,6 +45,14 @@ pub(crate) struct EndpointLoad {
 }
 
 impl Endpoint {
+    /// Whether a worker is connected.
+    pub(crate) fn has_workers(&self) -> bool {
+        let workers = self.remote.workers();
+        workers
+            .iter()
+            .any(|worker| worker.state != WorkerActivity::Gone)
+    }
+
     /// Its waiting and running jobs. A job that lost its worker counts as waiting.
     pub(crate) fn load(&self) -> EndpointLoad {
         let (all, again) = (

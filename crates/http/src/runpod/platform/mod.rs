@@ -38,6 +38,7 @@ pub use endpoints::{
 pub use limits::EndpointLimits;
 pub use render::renderer;
 pub use stream_cursors::StreamCursors;
+pub(crate) use wire::input_of;
 
 use crate::access::{require_admin, require_operator};
 use crate::ui;

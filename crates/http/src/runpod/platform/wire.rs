@@ -158,7 +158,7 @@ fn within(name: &str, given: Option<f64>, usual: u64, least: u64) -> Result<Dura
 }
 
 /// The input in a job's body, as JSON.
-pub(super) fn input_of(envelope: &Bytes) -> Option<Bytes> {
+pub(crate) fn input_of(envelope: &Bytes) -> Option<Bytes> {
     let run: RunBody<'_> = serde_json::from_slice(envelope).ok()?;
     Some(envelope.slice_ref(run.input?.get().as_bytes()))
 }

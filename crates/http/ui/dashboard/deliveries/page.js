@@ -12,7 +12,7 @@ import { DataTable } from '../data_table.js';
 import { DisclosureButton, useOpenRows } from '../disclosure.js';
 import { jobUrl } from '../jobs/job_table.js';
 import { useLongList } from '../panel.js';
-import { usePolling } from '../poll.js';
+import { usePolling } from '../../lib/poll.js';
 import { attemptCount, canReplay, lastResult } from './delivery.js';
 
 /** @typedef {import('./delivery.js').Delivery} Delivery */

@@ -1,7 +1,7 @@
 // Bulk actions on jobs: cancel, and run again. Each job is a request of its own, so each has a result
 // of its own.
 
-import { requestJson } from '../../lib/api.js';
+import { requestJob, requestJson } from '../../lib/api.js';
 import { fieldsOf } from '../../playground/inputs/fields.js';
 import { maskedNames } from '../../playground/inputs/secrets.js';
 import { runAgain } from '../../playground/start_run.js';
@@ -63,7 +63,7 @@ export async function cancel(job) {
  * @returns {Promise<Result>}
  */
 export async function rerun(job) {
-  const document = await requestJson(`ui/api/jobs/${path(accountOf(job), job.id)}`);
+  const document = await requestJob(`ui/api/jobs/${path(accountOf(job), job.id)}`);
   if (document.private) return { ok: false, text: 'the input belongs to another account' };
   if (document.data_removed || document.input == null) return { ok: false, text: 'the input has been removed' };
   const model = await requestJson(modelPath(document));

@@ -3,7 +3,7 @@
 
 import { requestJson } from '../../lib/api.js';
 import { useCallback, useEffect, useRef, useState } from '../../lib/html.js';
-import { usePolling } from '../poll.js';
+import { usePolling } from '../../lib/poll.js';
 import { requestPath } from './filters.js';
 import { accountOf, keyOf, merge, outdated } from './rows.js';
 

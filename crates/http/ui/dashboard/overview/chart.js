@@ -3,7 +3,7 @@
 
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../../lib/html.js';
 import uPlot from '../../vendor/uPlot.js';
-import { summary, top } from '../series.js';
+import { isolated, summary, top } from '../series.js';
 import { time } from '../../lib/format.js';
 
 /**
@@ -98,7 +98,7 @@ function chartOptions(place, legend, lines, format, view, onPointer) {
         label: line.label,
         stroke: colours[i],
         width: 1.75,
-        points: { show: false },
+        points: { show: true, size: 5, fill: colours[i], filter: (/** @type {uPlot} */ chart, /** @type {number} */ at) => isolated(chart.data[at]) },
         fill: line.fill ? translucent(colours[i]) : undefined,
       })),
     ],

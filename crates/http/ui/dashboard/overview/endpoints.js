@@ -7,6 +7,7 @@ import { Badge } from '../../components/badge.js';
 import { CodeBlock } from '../../components/code_block.js';
 import { Empty } from '../../components/notes.js';
 import { DataTable } from '../data_table.js';
+import { addEndpoint, workerEnvironment } from '../../playground/commands.js';
 import { Panel, useLongList } from '../panel.js';
 
 /** @typedef {{id: string, state: string, jobs: number, last_seen_s: number}} Worker */
@@ -22,7 +23,7 @@ export function Endpoints({ endpoints }) {
   const { shown, search, more } = useLongList(endpoints, (endpoint) => endpoint.name, 'Search endpoints');
   return html`<${Panel} id="endpoints" title="Endpoints" end=${search}>
     ${endpoints.length === 0
-      ? html`<div class="card"><${Empty} title="This platform has no endpoints"><p>Create one, then start workers for it:</p><${CodeBlock} label="the command" text="tidegate endpoints add NAME" /></${Empty}></div>`
+      ? html`<div class="card"><${Empty} title="This platform has no endpoints"><p>Create one, then start workers for it:</p><${CodeBlock} label="the command" text=${addEndpoint('NAME')} /></${Empty}></div>`
       : html`<div class="stack">${shown.map((endpoint) => html`<${EndpointCard} key=${endpoint.name} endpoint=${endpoint} />`)}</div>`}
     ${more}
   </${Panel}>`;
@@ -43,7 +44,7 @@ function EndpointCard({ endpoint }) {
     <div class="card-head"><h3 class="break"><${Link} to=${pageUrl('endpoints', endpoint.name)}>${endpoint.name}</${Link}></h3>
       <span class="muted number">${number(endpoint.waiting)} waiting, ${number(endpoint.running)} running, ${endpoint.workers.length} ${endpoint.workers.length === 1 ? 'worker' : 'workers'}</span></div>
     ${endpoint.workers.length === 0
-      ? html`<p class=${endpoint.waiting > 0 ? 'bad-text' : 'muted'}>${noWorkers}</p>`
+      ? html`<div class="stack"><p class=${endpoint.waiting > 0 ? 'bad-text' : 'muted'}>${noWorkers}</p><${CodeBlock} label="the command for ${endpoint.name}" text=${workerEnvironment(endpoint.name)} /></div>`
       : html`<${DataTable} label="Workers of ${endpoint.name}" columns=${columns} rows=${endpoint.workers} keyOf=${(/** @type {Worker} */ worker) => worker.id} />`}
   </div>`;
 }

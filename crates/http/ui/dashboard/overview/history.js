@@ -12,7 +12,8 @@ import { measuredTime } from './tiles.js';
  * @param {{history: import('../series.js').History}} props
  */
 export function History({ history }) {
-  const { name, hint } = measuredTime(useSession().server.command);
+  const { command } = useSession().server;
+  const { name, hint } = measuredTime(command);
   const { range, requests, latencies, load } = useMemo(() => ({
     range: span(history),
     requests: columns(history, ['requests', 'errors'], 'per_second'),
@@ -22,7 +23,7 @@ export function History({ history }) {
   return html`<div class="charts">
     <${Chart} title="Requests per second" span=${range} data=${requests} least=${1} format=${rate} emptyText="No requests yet"
       lines=${[{ label: 'requests', tone: 'one', fill: true }, { label: 'errors', tone: 'bad', fill: true }]} />
-    <${Chart} title=${`${name}, ${hint}`} span=${range} data=${latencies} least=${0.001} format=${latency} emptyText="No requests in the last 15 minutes"
+    <${Chart} title=${`${name}, ${hint}`} span=${range} data=${latencies} least=${0.001} format=${latency} emptyText=${command === 'router' ? 'No request has ended in the last 15 minutes' : 'No job has ended in the last 15 minutes'}
       lines=${[{ label: 'p50', tone: 'one' }, { label: 'p95', tone: 'two' }, { label: 'p99', tone: 'three' }]} />
     <${Chart} title="Load" span=${range} data=${load} least=${4} format=${number} emptyText="No requests yet"
       lines=${[{ label: 'waiting', tone: 'two', fill: true }, { label: 'in flight', tone: 'one' }]} />

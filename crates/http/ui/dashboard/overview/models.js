@@ -3,6 +3,7 @@
 import { html, useMemo } from '../../lib/html.js';
 import { Link, pageUrl } from '../../lib/router.js';
 import { ago, bytes, duration, number } from '../../lib/format.js';
+import { terminalText } from '../../lib/terminal_text.js';
 import { useRequest } from '../../lib/use_request.js';
 import { Badge, stateWords, toneOf } from '../../components/badge.js';
 import { CodeBlock } from '../../components/code_block.js';
@@ -86,7 +87,7 @@ function Setup({ setup, name, onReload }) {
   if (setup === null) return html`<p class="muted">The model has not been loaded yet. It loads with its first job.</p>`;
   const took = setup.took_s == null ? '' : ` in ${duration(setup.took_s)}`;
   return html`<div><div class="row"><h3>Setup</h3><span class="muted">${stateWords(setup.status)}${took}</span><button type="button" class="button quiet small" onClick=${onReload}>Reload</button></div>
-    ${setup.logs ? html`<${CodeBlock} label="setup logs of ${name}" text=${setup.logs} />` : html`<p class="muted">The setup printed nothing.</p>`}</div>`;
+    ${setup.logs ? html`<${CodeBlock} label="setup logs of ${name}" text=${terminalText(setup.logs)} />` : html`<p class="muted">The setup printed nothing.</p>`}</div>`;
 }
 
 /**

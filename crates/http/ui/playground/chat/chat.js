@@ -8,9 +8,11 @@ import { Empty, ErrorNote } from '../../components/notes.js';
 import { Icon } from '../../components/icon.js';
 import { StreamText } from '../../components/stream_text.js';
 import { CodePanel } from '../code_panel.js';
+import { lastRequest, optionsOf, withSystem } from './conversation.js';
 import { streamChat } from './stream.js';
 
 /** @typedef {import('./stream.js').Message} Message */
+/** @typedef {import('./conversation.js').ChatSettings} ChatSettings */
 /** @typedef {import('../../lib/types.d.ts').ModelDetail} ModelDetail */
 
 /**
@@ -24,10 +26,16 @@ export function Chat({ detail }) {
   const end = useRef(/** @type {HTMLElement | null} */ (null));
 
   const messages = withSystem(settings.system, chat.messages);
+  const { options, errors } = optionsOf(settings);
   const send = () => {
     if (draft.trim() === '' || chat.answer !== null) return;
+    const invalid = Object.keys(errors)[0];
+    if (invalid !== undefined) {
+      document.getElementById(`chat-${invalid}`)?.focus();
+      return;
+    }
     setDraft('');
-    void chat.send(settings.system, draft, optionsOf(settings));
+    void chat.send(settings.system, draft, options);
   };
   const press = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
@@ -66,12 +74,12 @@ export function Chat({ detail }) {
     </section>
     <aside class="card chat-side">
       <h2>Settings</h2>
-      <${Settings} settings=${settings} onChange=${setSettings} />
+      <${Settings} settings=${settings} errors=${errors} onChange=${setSettings} />
       <div class="row">
         <button type="button" class="button small" onClick=${chat.clear} disabled=${chat.messages.length === 0}>New conversation</button>
         <button type="button" class="button small" aria-expanded=${showCode ? 'true' : 'false'} onClick=${() => setShowCode(!showCode)}><${Icon} name="code" />Code</button>
       </div>
-      ${showCode ? html`<${CodePanel} detail=${detail} values=${{}} messages=${messages.filter(({ content }) => content !== '')} />` : null}
+      ${showCode ? html`<${CodePanel} detail=${detail} values=${{}} conversation=${{ messages: lastRequest(messages), options }} />` : null}
     </aside>
   </div>`;
 }
@@ -86,38 +94,25 @@ function Bubble({ message }) {
   </div>`;
 }
 
-/** @typedef {{system: string, temperature: string, max_tokens: string}} ChatSettings */
-
 /**
- * @param {{settings: ChatSettings, onChange: (settings: ChatSettings) => void}} props
+ * @param {{settings: ChatSettings, errors: Record<string, string>, onChange: (settings: ChatSettings) => void}} props
  */
-function Settings({ settings, onChange }) {
+function Settings({ settings, errors, onChange }) {
   const change = (/** @type {keyof ChatSettings} */ name) => (/** @type {InputEvent} */ event) => onChange({ ...settings, [name]: /** @type {HTMLInputElement} */ (event.target).value });
   return html`
     <div class="field"><label for="chat-system">System prompt</label><textarea id="chat-system" class="grows" rows="3" value=${settings.system} placeholder="not set" onInput=${change('system')}></textarea></div>
     <div class="field-pair">
-      <div class="field"><label for="chat-temperature">Temperature</label><input id="chat-temperature" type="text" inputmode="decimal" value=${settings.temperature} placeholder="not set" onInput=${change('temperature')} /></div>
-      <div class="field"><label for="chat-max">Max tokens</label><input id="chat-max" type="text" inputmode="numeric" value=${settings.max_tokens} placeholder="not set" onInput=${change('max_tokens')} /></div>
+      <${Option} name="temperature" label="Temperature" mode="decimal" text=${settings.temperature} error=${errors.temperature} onInput=${change('temperature')} />
+      <${Option} name="max_tokens" label="Max tokens" mode="numeric" text=${settings.max_tokens} error=${errors.max_tokens} onInput=${change('max_tokens')} />
     </div>`;
 }
 
 /**
- * The options of the request that are set.
- * @param {ChatSettings} settings
- * @returns {Record<string, number>}
+ * @param {{name: string, label: string, mode: string, text: string, error: string | undefined, onInput: (event: InputEvent) => void}} props
  */
-function optionsOf({ temperature, max_tokens }) {
-  const entries = Object.entries({ temperature, max_tokens }).filter(([, text]) => text.trim() !== '' && Number.isFinite(Number(text)));
-  return Object.fromEntries(entries.map(([name, text]) => [name, Number(text)]));
-}
-
-/**
- * @param {string} system
- * @param {Message[]} messages
- * @returns {Message[]}
- */
-function withSystem(system, messages) {
-  return system.trim() === '' ? messages : [{ role: 'system', content: system }, ...messages];
+function Option({ name, label, mode, text, error, onInput }) {
+  const id = `chat-${name}`;
+  return html`<div class="field"><label for=${id}>${label}</label><input id=${id} type="text" inputmode=${mode} value=${text} placeholder="not set" aria-invalid=${error === undefined ? null : 'true'} aria-describedby="${id}-error" onInput=${onInput} /><p class="field-error" id="${id}-error">${error}</p></div>`;
 }
 
 /**

@@ -1,5 +1,7 @@
 // Values as literals of a language: every text of the user becomes code that means exactly that text.
 
+import { ExactInteger } from '../../lib/exact_json.js';
+
 /**
  * A word of a POSIX shell.
  * @param {string} text
@@ -91,6 +93,7 @@ export function python(value, depth = 0) {
  */
 export function javascript(value, depth = 0) {
   if (typeof value === 'string') return javascriptString(value);
+  if (value instanceof ExactInteger) return `JSON.rawJSON('${value}')`;
   // As a plain property, `__proto__` would set the prototype; computed, it is a key.
   const key = (/** @type {string} */ name) => (name === '__proto__' ? "['__proto__']: " : `${/^[A-Za-z_]\w*$/.test(name) ? name : javascriptString(name)}: `);
   return composite(value, depth, javascript, key);
@@ -104,7 +107,7 @@ export function javascript(value, depth = 0) {
  */
 function composite(value, depth, literal, keyOf) {
   if (value instanceof Code) return value.text;
-  if (value === null || typeof value !== 'object') return String(value);
+  if (value === null || typeof value !== 'object' || value instanceof ExactInteger) return String(value);
   const inner = '    '.repeat(depth + 1);
   const outer = '    '.repeat(depth);
   const isList = Array.isArray(value);

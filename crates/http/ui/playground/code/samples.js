@@ -1,6 +1,8 @@
 // The request of the playground as code: curl, Python and JavaScript.
 
+import { writeExact } from '../../lib/exact_json.js';
 import { LocalFile, mapFiles, mediaTypeOf } from '../inputs/values.js';
+import { NEW_MODEL } from '../training.js';
 import { Code, javascript, javascriptString, python, pythonString, shell } from './quote.js';
 
 /**
@@ -11,8 +13,10 @@ import { Code, javascript, javascriptString, python, pythonString, shell } from 
  * @property {Record<string, unknown>} values
  * @property {string[]} apis
  * @property {boolean} chat
- * @property {object[] | null} messages the conversation of the chat view
+ * @property {Conversation | null} conversation that of the chat view
  */
+
+/** The messages of a chat, and the options of its request. @typedef {{messages: object[], options: Record<string, number>}} Conversation */
 
 /** @typedef {{id: string, label: string, text: string}} Sample */
 
@@ -22,7 +26,7 @@ import { Code, javascript, javascriptString, python, pythonString, shell } from 
  * @returns {Sample[]}
  */
 export function samplesOf(request) {
-  if (request.run.style === 'chat' || request.messages !== null) return chatSamples(request);
+  if (request.run.style === 'chat' || request.conversation !== null) return chatSamples(request);
   if (request.run.fields?.destination !== undefined) return trainingSamples(request);
   const samples = [
     { id: 'curl', label: 'curl', text: curl(request) },
@@ -50,8 +54,13 @@ function openaiSamples(request) {
   if (!request.chat || !request.apis.includes('openai')) return [];
   const { messages, prompt } = request.values;
   const conversation = Array.isArray(messages) ? messages : [{ role: 'user', content: typeof prompt === 'string' ? prompt : 'Hello' }];
-  return [{ id: 'openai', label: 'Python (openai)', text: openaiPython(request, { model: request.model, messages: conversation }) }];
+  const isSet = (/** @type {string} */ name) => typeof request.values[name] === 'number';
+  const options = Object.fromEntries(CHAT_OPTIONS.filter(isSet).map((name) => [name, request.values[name]]));
+  return [{ id: 'openai', label: 'Python (openai)', text: openaiPython(request, { model: request.model, messages: conversation, ...options }) }];
 }
+
+/** Inputs that are options of OpenAI's API with the same name. */
+const CHAT_OPTIONS = ['temperature', 'top_p', 'max_tokens', 'frequency_penalty', 'presence_penalty', 'seed'];
 
 /** The name of a file as it is written in the samples. @param {LocalFile} file */
 function nameOf(file) {
@@ -102,12 +111,12 @@ function command(start, options) {
  * @param {object} body
  */
 function shellJson(body) {
-  const text = JSON.stringify(mapFiles(body, () => ''));
+  const text = writeExact(mapFiles(body, () => ''));
   let mark = 'FILE';
   while (text.includes(mark)) mark += '_';
   /** @type {LocalFile[]} */
   const files = [];
-  const json = JSON.stringify(mapFiles(body, (file) => `${mark}${files.push(file) - 1}.`));
+  const json = writeExact(mapFiles(body, (file) => `${mark}${files.push(file) - 1}.`));
   const word = shell(json).replace(new RegExp(`${mark}(\\d+)\\.`, 'g'), (_match, index) => {
     const file = files[Number(index)];
     return `data:${mediaTypeOf(file.file)};base64,'"$(base64 -w0 ${shell(nameOf(file))})"'`;
@@ -196,13 +205,30 @@ console.log(output);
 /** @param {SampleRequest} request */
 function trainingSamples(request) {
   return [
-    { id: 'curl', label: 'curl', text: curl(request) },
+    { id: 'curl', label: 'curl', text: `${createDestinationCurl(request)}\n${curl(request)}` },
     { id: 'replicate', label: 'Python (replicate)', text: trainingPython(request) },
   ];
 }
 
+/** The model that gets the trained version, as it is created. @param {SampleRequest} request */
+function destinationOf({ run }) {
+  const [owner, name = ''] = (run.fields?.destination ?? '').split('/');
+  return { owner, name, ...NEW_MODEL };
+}
+
+/** @param {SampleRequest} request */
+function createDestinationCurl(request) {
+  const created = command(`curl -sS ${shell(`${request.root}v1/models`)}`, [
+    '-H "Authorization: Bearer $TIDEGATE_API_TOKEN"',
+    "-H 'Content-Type: application/json'",
+    `-d ${shell(JSON.stringify(destinationOf(request)))}`,
+  ]);
+  return `# Creates the destination; the answer is 409 if it exists.\n${created}`;
+}
+
 /** @param {SampleRequest} request */
 function trainingPython(request) {
+  const { owner, name, visibility, hardware } = destinationOf(request);
   const version = request.run.path.split('/').at(-2) ?? '';
   return `# pip install replicate
 ${hasFiles(request) ? 'import base64\n' : ''}import os
@@ -213,6 +239,14 @@ client = replicate.Client(
     api_token=os.environ.get("TIDEGATE_API_TOKEN", "none"),
     base_url=${pythonString(request.root.replace(/\/$/, ''))},
 )
+try:
+    client.models.create(
+        ${pythonString(owner)}, ${pythonString(name)}, visibility=${pythonString(visibility)}, hardware=${pythonString(hardware)}
+    )
+except replicate.exceptions.ReplicateError as error:
+    # The destination exists.
+    if error.status != 409:
+        raise
 training = client.trainings.create(
     model=${pythonString(request.model)},
     version=${pythonString(version)},
@@ -260,12 +294,15 @@ console.log((await response.json()).output);
 `;
 }
 
+/** The body of a chat, without `stream`. @typedef {{model: string, messages: object[], [option: string]: unknown}} ChatBody */
+
 /**
  * @param {SampleRequest} request
  * @returns {Sample[]}
  */
 function chatSamples(request) {
-  const body = { model: request.model, messages: request.messages?.length ? request.messages : [{ role: 'user', content: 'Hello' }] };
+  const { messages, options } = request.conversation ?? { messages: [{ role: 'user', content: 'Hello' }], options: {} };
+  const body = { model: request.model, messages, ...options };
   const url = `${request.root}v1/chat/completions`;
   const curlText = command(`curl -sS ${shell(url)}`, [
     '-H "Authorization: Bearer $TIDEGATE_API_TOKEN"',
@@ -283,9 +320,10 @@ function chatSamples(request) {
 
 /**
  * @param {SampleRequest} request
- * @param {{model: string, messages: object[]}} body
+ * @param {ChatBody} body
  */
-function openaiPython({ root }, body) {
+function openaiPython({ root }, { model, messages, ...options }) {
+  const lines = Object.entries(options).map(([name, value]) => `    ${name}=${python(value)},\n`).join('');
   return `# pip install openai
 import os
 
@@ -296,9 +334,9 @@ client = openai.OpenAI(
     base_url=${pythonString(`${root}v1`)},
 )
 stream = client.chat.completions.create(
-    model=${pythonString(body.model)},
-    messages=${python(body.messages, 1)},
-    stream=True,
+    model=${pythonString(model)},
+    messages=${python(messages, 1)},
+${lines}    stream=True,
 )
 for chunk in stream:
     if chunk.choices:
@@ -308,9 +346,10 @@ for chunk in stream:
 
 /**
  * @param {SampleRequest} request
- * @param {{model: string, messages: object[]}} body
+ * @param {ChatBody} body
  */
-function openaiJavascript({ root }, body) {
+function openaiJavascript({ root }, { model, messages, ...options }) {
+  const lines = Object.entries(options).map(([name, value]) => `    ${name}: ${javascript(value)},\n`).join('');
   return `// npm install openai
 import OpenAI from 'openai';
 
@@ -319,9 +358,9 @@ const client = new OpenAI({
     baseURL: ${javascriptString(`${root}v1`)},
 });
 const stream = await client.chat.completions.create({
-    model: ${javascriptString(body.model)},
-    messages: ${javascript(body.messages, 1)},
-    stream: true,
+    model: ${javascriptString(model)},
+    messages: ${javascript(messages, 1)},
+${lines}    stream: true,
 });
 for await (const chunk of stream) {
     process.stdout.write(chunk.choices[0]?.delta?.content ?? '');

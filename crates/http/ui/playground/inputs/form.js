@@ -1,7 +1,8 @@
 // The form of a model: one row per input, in the order of the schema, or the whole input as JSON.
 
-import { html, useEffect, useState } from '../../lib/html.js';
+import { html, useEffect, useRef, useState } from '../../lib/html.js';
 import { Icon } from '../../components/icon.js';
+import { showToast } from '../../components/toast.js';
 import { Control } from './controls/control.js';
 import { fromText, LocalFile, toText } from './values.js';
 
@@ -18,7 +19,7 @@ import { fromText, LocalFile, toText } from './values.js';
 
 /** @param {FormProps} props */
 export function FieldsForm({ fields, values, errors, onChange }) {
-  usePastedFiles(fields, onChange);
+  usePastedFiles(fields, values, onChange);
   const known = new Set(fields.map((field) => field.name));
   const others = Object.keys(values).filter((name) => !known.has(name));
   return html`<div class="fields">
@@ -87,35 +88,60 @@ export function typeWords({ kind, minimum, maximum, item, nullable, required }) 
 }
 
 /**
- * A file that is pasted outside of a file input goes to the first one that is empty.
+ * A file that is pasted outside of a file input goes to the first one that is empty. A text that is pasted
+ * into a text box stays a text, also if it has an image, as a copy of a page or of a table has.
  * @param {Field[]} fields
+ * @param {Values} values
  * @param {FormProps['onChange']} onChange
  */
-function usePastedFiles(fields, onChange) {
+function usePastedFiles(fields, values, onChange) {
+  const latest = useRef(values);
+  latest.current = values;
   useEffect(() => {
     const targets = fields.filter((field) => field.kind === 'file');
     if (targets.length === 0) return undefined;
     const paste = (/** @type {ClipboardEvent} */ event) => {
       const file = event.clipboardData?.files[0];
-      if (file === undefined) return;
+      if (file === undefined || (isTextBox(event.target) && hasText(event.clipboardData))) return;
       event.preventDefault();
-      onChange((values) => {
-        const target = targets.find((field) => values[field.name] === undefined) ?? targets[0];
-        return { ...values, [target.name]: new LocalFile(file) };
-      });
+      const target = emptyFileField(targets, latest.current);
+      if (target === null) showToast('The file was not pasted: every file input has a file. Remove one first.', 'bad');
+      else onChange((all) => ({ ...all, [target.name]: new LocalFile(file) }));
     };
     document.addEventListener('paste', paste);
     return () => document.removeEventListener('paste', paste);
   }, [fields, onChange]);
 }
 
+/** @param {EventTarget | null} target */
+function isTextBox(target) {
+  return target instanceof HTMLTextAreaElement || target instanceof HTMLInputElement;
+}
+
+/** @param {DataTransfer | null} data */
+function hasText(data) {
+  return data?.types.includes('text/plain') === true;
+}
+
+/**
+ * The first file input without a file.
+ * @param {Field[]} fields those of files
+ * @param {Values} values
+ * @returns {Field | null}
+ */
+function emptyFileField(fields, values) {
+  return fields.find((field) => values[field.name] === undefined) ?? null;
+}
+
 /** @param {Omit<FormProps, 'fields' | 'errors'> & {error: string | null, onError: (error: string | null) => void}} props */
 export function JsonForm({ values, onChange, error, onError }) {
   const [text, setText] = useState(() => toText(values));
+  // No file is added in JSON mode. A marker that is removed and pasted again still means its file.
+  const first = useRef(values);
   const change = (/** @type {InputEvent} */ event) => {
     const next = /** @type {HTMLTextAreaElement} */ (event.target).value;
     setText(next);
-    const result = fromText(next, values);
+    const result = fromText(next, first.current);
     if ('error' in result) {
       onError(result.error);
     } else {

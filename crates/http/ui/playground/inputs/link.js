@@ -1,17 +1,19 @@
 // Inputs in the fragment of a link to the playground. Secrets and files never travel in a link.
 
+import { ExactInteger, parseExact, writeExact } from '../../lib/exact_json.js';
 import { isMasked } from './secrets.js';
 import { LocalFile } from './values.js';
 
 /** @typedef {import('./fields.js').Field} Field */
 
-const SECRET_NAME = /secret|passw|token|api_?key|credential/i;
+/** Names of texts that are secrets. Numbers, such as `max_tokens`, are not. */
+const SECRET_NAME = /secret|passw|passphrase|credential|token$|(api|access|private)_?key/i;
 
 /**
  * Splits values into those that may be in a link, and the names of those that may not.
  * @param {Record<string, unknown>} values
  * @param {Field[]} fields
- * @returns {{shared: Record<string, unknown>, omitted: string[]}}
+ * @returns {LinkedInputs}
  */
 export function shareable(values, fields) {
   const byName = new Map(fields.map((field) => [field.name, field]));
@@ -35,7 +37,26 @@ function isPrivate(name, value, field) {
   const kind = field?.kind === 'list' ? field.item?.kind : field?.kind;
   if (isMasked(value, field) || kind === 'secret' || kind === 'file' || hasFile(value)) return true;
   // Without a schema only the name tells.
-  return field === undefined && SECRET_NAME.test(name);
+  return field === undefined && isSecret(name, value);
+}
+
+/**
+ * @param {string} name
+ * @param {unknown} value
+ */
+function isSecret(name, value) {
+  return SECRET_NAME.test(name) && hasText(value);
+}
+
+/**
+ * Whether a value is a text or contains one.
+ * @param {unknown} value
+ * @returns {boolean}
+ */
+function hasText(value) {
+  if (value instanceof ExactInteger) return false;
+  if (value !== null && typeof value === 'object') return Object.values(value).some(hasText);
+  return typeof value === 'string' && value !== '';
 }
 
 /**
@@ -46,30 +67,34 @@ function hasFile(value) {
   if (value instanceof LocalFile) return true;
   if (typeof value === 'string') return /^data:/i.test(value);
   if (value !== null && typeof value === 'object') {
-    return Object.entries(value).some(([name, entry]) => SECRET_NAME.test(name) || hasFile(entry));
+    return Object.entries(value).some(([name, entry]) => isSecret(name, entry) || hasFile(entry));
   }
   return false;
 }
 
+/** What a link has: values, and the names of the inputs that it does not have. @typedef {{shared: Record<string, unknown>, omitted: string[]}} LinkedInputs */
+
 /**
- * The fragment for the values: `#input=…`.
- * @param {Record<string, unknown>} shared
+ * The fragment for the values: `#input=…`, and `&without=…` if inputs are omitted.
+ * @param {LinkedInputs} inputs
  */
-export function fragmentOf(shared) {
-  return `#input=${encodeURIComponent(JSON.stringify(shared))}`;
+export function fragmentOf({ shared, omitted }) {
+  const without = omitted.length === 0 ? '' : `&without=${omitted.map(encodeURIComponent).join(',')}`;
+  return `#input=${encodeURIComponent(writeExact(shared))}${without}`;
 }
 
 /**
- * The values in a fragment, or null.
+ * The inputs in a fragment, or null.
  * @param {string} fragment
- * @returns {Record<string, unknown> | null}
+ * @returns {LinkedInputs | null}
  */
-export function valuesOfFragment(fragment) {
-  const match = /^#input=(.*)$/s.exec(fragment);
+export function inputsOfFragment(fragment) {
+  const match = /^#input=([^&]*)(?:&without=([^&]*))?$/s.exec(fragment);
   if (match === null) return null;
   try {
-    const values = JSON.parse(decodeURIComponent(match[1]));
-    return values !== null && typeof values === 'object' && !Array.isArray(values) ? values : null;
+    const shared = parseExact(decodeURIComponent(match[1]));
+    if (shared === null || typeof shared !== 'object' || Array.isArray(shared)) return null;
+    return { shared, omitted: match[2] ? match[2].split(',').map(decodeURIComponent) : [] };
   } catch {
     return null;
   }

@@ -17,12 +17,22 @@ export function isMasked(value, field) {
 }
 
 /**
+ * Whether an input has names. That of an endpoint's job may be any JSON value.
+ * @param {unknown} input
+ * @returns {input is Record<string, unknown>}
+ */
+export function hasNames(input) {
+  return input !== null && typeof input === 'object' && !Array.isArray(input);
+}
+
+/**
  * The names of the inputs of a job that the server did not return.
- * @param {Record<string, unknown>} input
+ * @param {unknown} input
  * @param {Field[]} fields
  * @returns {string[]}
  */
 export function maskedNames(input, fields) {
+  if (!hasNames(input)) return [];
   const byName = new Map(fields.map((field) => [field.name, field]));
   return Object.keys(input).filter((name) => isMasked(input[name], byName.get(name)));
 }

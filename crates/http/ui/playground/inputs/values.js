@@ -1,21 +1,24 @@
 // The values of a form. An input that is not in the object is unset: it is not sent, and the model uses
 // its default. An empty text is a value.
 
+import { ExactInteger, integerOf, parseExact, writeExact } from '../../lib/exact_json.js';
+
 /** @typedef {import('./fields.js').Field} Field */
 
 /** Files up to this size are sent inside the request. */
 export const MOST_INLINE_BYTES = 256 * 1024;
+
+/** How many files were chosen since the page was opened. */
+let chosenFiles = 0;
 
 /** A file of the user's disk that is not sent yet. */
 export class LocalFile {
   /** @param {File} file */
   constructor(file) {
     this.file = file;
-  }
-
-  /** The text that stands for the file in JSON mode. */
-  get marker() {
-    return `file:${this.file.name}`;
+    chosenFiles += 1;
+    /** The text that stands for the file in JSON mode. Two files may have the same name. */
+    this.marker = `file:${chosenFiles}:${file.name}`;
   }
 }
 
@@ -50,10 +53,11 @@ export function unparsedErrors(values) {
 /**
  * The number that a text means, or the text itself, which the server rejects with a message.
  * @param {string} text
- * @returns {number | string}
+ * @returns {number | ExactInteger | string}
  */
 export function numberOf(text) {
   const trimmed = text.trim();
+  if (/^[+-]?\d+$/.test(trimmed)) return integerOf(trimmed.replace(/^\+/, ''));
   if (trimmed === '' || !/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(trimmed)) return text;
   const value = Number(trimmed);
   return Number.isFinite(value) ? value : text;
@@ -68,6 +72,7 @@ export function numberOf(text) {
 export function mapFiles(value, replace) {
   if (value instanceof LocalFile) return replace(value);
   if (value instanceof Unparsed) return value.text;
+  if (value instanceof ExactInteger) return value;
   if (Array.isArray(value)) return value.map((entry) => mapFiles(entry, replace));
   if (value !== null && typeof value === 'object') {
     return Object.fromEntries(Object.entries(value).map(([key, entry]) => [key, mapFiles(entry, replace)]));
@@ -80,7 +85,7 @@ export function mapFiles(value, replace) {
  * @param {Values} values
  */
 export function toText(values) {
-  return JSON.stringify(mapFiles(values, (file) => file.marker), null, 2);
+  return writeExact(mapFiles(values, (file) => file.marker), 2);
 }
 
 /**
@@ -95,7 +100,7 @@ export function fromText(text, previous) {
   mapFiles(previous, (file) => { files.set(file.marker, file); });
   let parsed;
   try {
-    parsed = JSON.parse(text, (_key, value) => (typeof value === 'string' ? files.get(value) ?? value : value));
+    parsed = parseExact(text, (value) => (typeof value === 'string' ? files.get(value) ?? value : value));
   } catch (error) {
     return { error: `Not valid JSON: ${/** @type {Error} */ (error).message}` };
   }

@@ -1,5 +1,6 @@
 // What the tabs beside the output show: logs, metrics, and the raw request and answer.
 
+import { writeExact } from '../../lib/exact_json.js';
 import { html } from '../../lib/html.js';
 import { useRequest } from '../../lib/use_request.js';
 import { CodeBlock } from '../../components/code_block.js';
@@ -15,9 +16,9 @@ import { publicJobPath } from '../start_run.js';
 export function Logs({ run, setup }) {
   return html`<div class="stack">
     ${run !== null && run.logs !== ''
-      ? html`<${StreamText} text=${run.logs} generation=${run.generation} label="Logs" class="log" follow=${true} />`
+      ? html`<${StreamText} text=${run.logs} generation=${run.generation} label="Logs" class="log" follow=${true} terminal=${true} />`
       : html`<p class="muted">${run === null ? 'The logs of the next run appear here.' : 'This run has written no logs.'}</p>`}
-    ${setup?.logs ? html`<details class="setup-logs" open=${run === null}><summary>Setup logs${setup.took_s == null ? '' : ` (${setup.took_s.toFixed(1)} s)`}</summary><${StreamText} text=${setup.logs} label="Setup logs" class="log" /></details>` : null}
+    ${setup?.logs ? html`<details class="setup-logs" open=${run === null}><summary>Setup logs${setup.took_s == null ? '' : ` (${setup.took_s.toFixed(1)} s)`}</summary><${StreamText} text=${setup.logs} label="Setup logs" class="log" terminal=${true} /></details>` : null}
   </div>`;
 }
 
@@ -62,5 +63,5 @@ const LONG_TEXT = 2000;
  * @param {unknown} value
  */
 export function shorten(value) {
-  return JSON.stringify(value, (_key, entry) => (typeof entry === 'string' && entry.length > LONG_TEXT ? `${entry.slice(0, 200)}… (${entry.length} characters)` : entry), 2);
+  return writeExact(value, 2, (entry) => (typeof entry === 'string' && entry.length > LONG_TEXT ? `${entry.slice(0, 200)}… (${entry.length} characters)` : entry));
 }

@@ -9,7 +9,7 @@ import { Icon } from '../../components/icon.js';
 import { StreamText } from '../../components/stream_text.js';
 import { Tabs } from '../../components/tabs.js';
 import { useRun } from '../run_view.js';
-import { stateLine } from '../state_line.js';
+import { loadingSince, stateLine } from '../state_line.js';
 import { TrainedVersion } from '../training.js';
 import { describeOutput } from './describe.js';
 import { Logs, Metrics, Raw } from './details.js';
@@ -25,9 +25,10 @@ import { Timeline } from './timeline.js';
  * @param {ModelDetail | null} props.detail
  * @param {(() => void) | null} props.onCancel
  * @param {{id: string, label: string, content: any}[]} [props.extraTabs]
+ * @param {import('../../lib/types.d.ts').ModelState} [props.state] the live state of the model
  * @param {boolean} [props.linked] whether the head links to the job's page
  */
-export function RunPanel({ run, detail, onCancel, extraTabs = [], linked = true }) {
+export function RunPanel({ run, detail, onCancel, extraTabs = [], state, linked = true }) {
   useRun(run);
   const [tab, setTab] = useState('output');
   const tabs = [
@@ -38,10 +39,11 @@ export function RunPanel({ run, detail, onCancel, extraTabs = [], linked = true 
     ...extraTabs,
   ];
   const schema = detail?.schema ?? null;
+  const loading = loadingSince(state);
   return html`<section class="card run-panel" aria-label="Output">
-    ${run === null ? null : html`<${RunHead} run=${run} onCancel=${onCancel} linked=${linked} />`}
+    ${run === null ? null : html`<${RunHead} run=${run} onCancel=${onCancel} linked=${linked} loading=${loading} />`}
     <${Tabs} id="run" label="Run" tabs=${tabs} current=${tab} onChange=${setTab}>
-      ${tab === 'output' ? html`<${OutputTab} run=${run} schema=${schema} detail=${detail} />` : null}
+      ${tab === 'output' ? html`<${OutputTab} run=${run} schema=${schema} detail=${detail} loading=${loading} />` : null}
       ${tab === 'logs' ? html`<${Logs} run=${run} setup=${detail?.setup ?? null} />` : null}
       ${tab === 'metrics' ? html`<${Metrics} metrics=${run?.job.metrics} />` : null}
       ${tab === 'raw' ? html`<${Raw} run=${run} path=${detail?.run.path ?? null} />` : null}
@@ -63,38 +65,38 @@ function announcement({ job, error }) {
 }
 
 /**
- * @param {{run: RunView, onCancel: (() => void) | null, linked: boolean}} props
+ * @param {{run: RunView, onCancel: (() => void) | null, linked: boolean, loading: number | null}} props
  */
-function RunHead({ run, onCancel, linked }) {
-  const { job } = run;
+function RunHead({ run, onCancel, linked, loading }) {
+  const { job, shownStatus } = run;
   const running = !run.ended && job.status !== undefined;
   return html`<div class="run-head">
     <div class="row">
-      ${job.status === undefined || !linked ? null : html`<${Badge} state=${job.status} />`}
+      ${shownStatus === undefined || !linked ? null : html`<${Badge} state=${shownStatus} />`}
       ${(job.attempt ?? 1) > 1 || run.restarts > 0 ? html`<span class="tag">attempt ${Math.max(job.attempt ?? 1, run.restarts + 1)}</span>` : null}
       ${linked && job.id !== undefined && job.account !== undefined ? html`<${Link} to=${pageUrl('jobs', job.id)} class="job-link mono" title="Open the page of this job">${job.id}</${Link}>` : null}
       ${running && onCancel !== null ? html`<button type="button" class="button small danger end" onClick=${onCancel}><${Icon} name="stop" />Cancel <kbd>Esc</kbd></button>` : null}
     </div>
-    <${Timeline} job=${job} running=${running} />
+    <${Timeline} job=${job} running=${running} loading=${loading} />
   </div>`;
 }
 
 /**
- * @param {{run: RunView | null, schema: any, detail: ModelDetail | null}} props
+ * @param {{run: RunView | null, schema: any, detail: ModelDetail | null, loading: number | null}} props
  */
-function OutputTab({ run, schema, detail }) {
+function OutputTab({ run, schema, detail, loading }) {
   if (run === null && detail?.state.health.toUpperCase() === 'SETUP_FAILED') return html`<${FailedSetup} detail=${detail} />`;
   if (run === null) return html`<${Empty} icon="play" title="The output appears here">${describeOutput(schema)}</${Empty}>`;
   const { job, error } = run;
   const empty = run.parts.length === 0;
   return html`<div class="stack">
-    ${error === null ? null : html`<${ErrorNote} title="The run could not be followed" error=${error} />`}
+    ${error === null ? null : html`<${ErrorNote} title=${run.isDirect ? 'The run failed' : 'The run could not be followed'} error=${error} />`}
     ${job.status === 'failed' || job.status === 'aborted' ? html`<${ErrorNote} title=${job.status === 'failed' ? 'The run failed' : 'The run was aborted'} error=${job.error ?? 'The server gives no reason.'} />` : null}
     ${(job.warnings ?? []).map((warning) => html`<div class="note note-warn"><${Icon} name="warning" /><div class="note-text">${warning}</div></div>`)}
     ${job.private ? html`<${Empty} icon="user" title="The output belongs to another account" />` : null}
     ${job.data_removed ? html`<${Empty} icon="info" title="The data of this job has been removed" />` : null}
     ${job.kind === 'training' && job.status === 'succeeded' ? html`<${TrainedVersion} output=${run.output} />` : null}
-    ${empty ? html`<${NoOutput} run=${run} />` : html`<${OutputView} run=${run} schema=${schema} />`}
+    ${empty ? html`<${NoOutput} run=${run} isLoading=${loading !== null} />` : html`<${OutputView} run=${run} schema=${schema} />`}
   </div>`;
 }
 
@@ -105,23 +107,28 @@ function OutputTab({ run, schema, detail }) {
 function FailedSetup({ detail: { state, setup } }) {
   return html`<div class="stack">
     <${ErrorNote} title="The model could not be loaded" error=${stateLine(state, 0).text} />
-    ${setup?.logs ? html`<${StreamText} text=${setup.logs} label="Setup logs" class="log" />` : null}
+    ${setup?.logs ? html`<${StreamText} text=${setup.logs} label="Setup logs" class="log" terminal=${true} />` : null}
   </div>`;
 }
 
 /**
- * @param {{run: RunView}} props
+ * @param {{run: RunView, isLoading: boolean}} props
  */
-function NoOutput({ run: { job, ended } }) {
+function NoOutput({ run: { job, ended }, isLoading }) {
   if (job.private || job.data_removed) return null;
-  if (!ended) return html`<div class="waiting"><span class="spinner" aria-hidden="true"></span>${waitingWords(job)}</div>`;
+  if (!ended) return html`<div class="waiting"><span class="spinner" aria-hidden="true"></span>${waitingWords(job, isLoading)}</div>`;
   if (job.status === 'succeeded') return html`<${Empty} title="The model returned no output" />`;
   if (job.status === 'canceled') return html`<${Empty} icon="stop" title="The run was canceled before it had output" />`;
   return null;
 }
 
-/** @param {Partial<import('../../lib/types.d.ts').Job>} job */
-function waitingWords({ status, endpoint }) {
+/**
+ * What a run without output waits for.
+ * @param {Partial<import('../../lib/types.d.ts').Job>} job
+ * @param {boolean} isLoading whether the model loads
+ */
+function waitingWords({ status, endpoint }, isLoading) {
+  if (isLoading && (status === 'queued' || status === 'starting')) return 'Waiting for the model to load';
   if (status === 'queued') return endpoint === undefined ? 'Waiting for a free slot' : 'Waiting for a worker';
   if (status === 'starting') return 'Starting';
   return status === 'processing' ? 'Running; no output yet' : 'Loading';

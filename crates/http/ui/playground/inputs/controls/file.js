@@ -29,6 +29,11 @@ export function FileControl(props) {
   };
   const paste = (/** @type {ClipboardEvent} */ event) => {
     if (!event.clipboardData?.files.length) return;
+    // A URL that is pasted may have an image beside it.
+    if (event.target instanceof HTMLInputElement && event.clipboardData.types.includes('text/plain')) {
+      event.stopPropagation();
+      return;
+    }
     event.preventDefault();
     event.stopPropagation();
     take(event.clipboardData.files);

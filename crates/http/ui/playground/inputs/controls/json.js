@@ -1,5 +1,6 @@
 // Any JSON value, edited as text.
 
+import { parseExact, writeExact } from '../../../lib/exact_json.js';
 import { html, useState } from '../../../lib/html.js';
 import { mapFiles, Unparsed } from '../values.js';
 import { attributes } from './attributes.js';
@@ -25,14 +26,14 @@ export function JsonControl(props) {
 function textOf(value) {
   if (value === undefined) return '';
   if (value instanceof Unparsed) return value.text;
-  return JSON.stringify(mapFiles(value, (file) => file.marker), null, 2);
+  return writeExact(mapFiles(value, (file) => file.marker), 2);
 }
 
 /** @param {string} text */
 function parse(text) {
   if (text.trim() === '') return undefined;
   try {
-    return JSON.parse(text);
+    return parseExact(text);
   } catch (error) {
     return new Unparsed(text, `Not valid JSON: ${/** @type {Error} */ (error).message}`);
   }

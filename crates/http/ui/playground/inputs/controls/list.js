@@ -9,7 +9,9 @@ import { Control } from './control.js';
 
 /** @param {ControlProps} props */
 export function ListControl({ field, id, value, onChange, describedBy, invalid }) {
-  const item = /** @type {import('../fields.js').Field} */ (field.item);
+  const declared = /** @type {import('../fields.js').Field} */ (field.item);
+  // A number that is emptied is this one, because a list has no unset entries.
+  const item = isNumber(declared) ? { ...declared, defaultValue: emptyOf(declared) } : declared;
   const shown = value === undefined ? field.defaultValue : value;
   /** @type {unknown[]} */
   const entries = Array.isArray(shown) ? shown : [];
@@ -47,8 +49,12 @@ function AddFiles({ name, accept, onFiles }) {
 }
 
 /** @param {import('../fields.js').Field} item */
+function isNumber({ kind }) {
+  return kind === 'integer' || kind === 'number';
+}
+
+/** @param {import('../fields.js').Field} item */
 function emptyOf(item) {
   if (item.kind === 'choice') return item.choices[0];
-  if (item.kind === 'integer' || item.kind === 'number') return item.minimum ?? 0;
-  return '';
+  return isNumber(item) ? item.minimum ?? 0 : '';
 }

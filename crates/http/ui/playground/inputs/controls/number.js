@@ -1,4 +1,7 @@
 // A number: a box, and a slider if it has two bounds.
+//
+// What the user types may not be a number yet (`1.`, `-`, nothing), so the box keeps its own text while it
+// has the focus.
 
 import { html, useState } from '../../../lib/html.js';
 import { numberOf } from '../values.js';
@@ -9,22 +12,38 @@ import { attributes } from './attributes.js';
 /** @param {ControlProps} props */
 export function NumberControl(props) {
   const { field, value, onChange } = props;
-  // What the user types may not be a number yet (`1.`, `-`), so the box keeps its own text.
-  const [draft, setDraft] = useState('');
+  const [draft, setDraft] = useState(/** @type {string | null} */ (null));
   const shown = value === undefined ? field.defaultValue : value;
-  const text = draft !== '' && numberOf(draft) === value ? draft : shown === undefined || shown === null ? '' : String(shown);
+  const text = draft !== null && isMeaning(draft, value, field.defaultValue) ? draft : textOf(shown);
   const { minimum, maximum } = field;
-  const change = (/** @type {string} */ next) => {
-    setDraft(next);
+  const change = (/** @type {InputEvent} */ event) => {
+    const next = /** @type {HTMLInputElement} */ (event.target).value;
     onChange(next === '' ? undefined : numberOf(next));
+    return next;
   };
-  const type = (/** @type {InputEvent} */ event) => change(/** @type {HTMLInputElement} */ (event.target).value);
-  const box = html`<input type="text" inputmode=${field.kind === 'integer' ? 'numeric' : 'decimal'} autocomplete="off" ...${attributes(props)} class="number ${attributes(props).class}" value=${text} placeholder=${value === null ? 'null' : field.required ? '' : 'not set'} onInput=${type} />`;
+  const placeholder = value === null ? 'null' : textOf(field.defaultValue) || (field.required ? '' : 'not set');
+  const box = html`<input type="text" inputmode=${field.kind === 'integer' ? 'numeric' : 'decimal'} autocomplete="off" ...${attributes(props)} class="number ${attributes(props).class}" value=${text} placeholder=${placeholder} onInput=${(/** @type {InputEvent} */ event) => setDraft(change(event))} onBlur=${() => setDraft(null)} />`;
   if (minimum === null || maximum === null || minimum >= maximum) return box;
   return html`<div class="slider">
-    <input type="range" min=${minimum} max=${maximum} step=${stepOf(field)} value=${typeof shown === 'number' ? shown : minimum} aria-label="${field.title}, slider" onInput=${type} />
+    <input type="range" min=${minimum} max=${maximum} step=${stepOf(field)} value=${typeof shown === 'number' ? shown : minimum} aria-label="${field.title}, slider" onInput=${change} />
     ${box}
   </div>`;
+}
+
+/** @param {unknown} value */
+function textOf(value) {
+  return value === undefined || value === null ? '' : String(value);
+}
+
+/**
+ * Whether the text of the box means the value: another one may have been set since.
+ * @param {string} draft
+ * @param {unknown} value
+ * @param {unknown} defaultValue what an entry of a list has instead of no value
+ */
+export function isMeaning(draft, value, defaultValue) {
+  if (draft === '') return value === undefined || value === defaultValue;
+  return value !== undefined && value !== null && String(numberOf(draft)) === String(value);
 }
 
 /**

@@ -1,6 +1,6 @@
 // Repeats a request while the page is visible.
 
-import { useEffect, useRef } from '../lib/html.js';
+import { useEffect, useRef } from './html.js';
 
 /**
  * Calls a function at an interval, while the document is visible; at once when it becomes visible again.
