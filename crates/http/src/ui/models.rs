@@ -7,7 +7,7 @@ use axum::response::Response;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tidegate_core::health::{Health, HealthReport, SetupReport};
+use tidegate_core::health::{Health, HealthReport, SetupReport, error_line};
 use tidegate_core::model_interface::ModelTask;
 use tidegate_router::fleet::{BackendKind, FleetModel};
 use tidegate_router::statistics::ModelStatistics;
@@ -283,19 +283,10 @@ fn detail(report: &HealthReport) -> Option<String> {
     let error = || last_line(report.health_error.as_deref());
     let text = match report.health {
         Health::Starting => last_line(logs).or_else(error),
-        Health::SetupFailed => logs.and_then(error_line).or_else(error),
+        Health::SetupFailed => logs.and_then(error_line).map(str::to_owned).or_else(error),
         Health::Ready | Health::Busy | Health::Defunct | Health::Unknown => error(),
     };
     text.map(|text| text.chars().take(MAX_DETAIL).collect())
-}
-
-/// The line of a failed setup that says why: the last one that is not indented. Advice that follows it is.
-fn error_line(logs: &str) -> Option<String> {
-    let mut lines = logs.lines().map(str::trim_end).rev();
-    let is_error = |line: &&str| !line.is_empty() && !line.starts_with([' ', '\t']);
-    let error = lines.clone().find(is_error);
-    let line = error.or_else(|| lines.find(|line| !line.is_empty()));
-    line.map(|line| line.trim().to_owned())
 }
 
 /// Since when a model loads, or is loaded.
