@@ -106,7 +106,14 @@ pub(crate) async fn serve(
         .replicate
         .config(args, &server.url, server.webhook_secrets.clone())?;
     let cross_api = replicate.cross_api();
-    let mut routes = routes(args, env, &served, replicate, &shutdown_requested);
+    let mut routes = routes(
+        args,
+        env,
+        &served,
+        replicate,
+        endpoints.as_ref(),
+        &shutdown_requested,
+    );
     if let Some(endpoints) = &endpoints {
         routes = routes.merge(endpoint_routes(args, &server, endpoints).await?);
     }
@@ -460,10 +467,11 @@ fn routes(
     env: &CogEnv,
     served: &ServedModels,
     replicate: replicate::Config,
+    endpoints: Option<&EndpointSetup>,
     shutdown: &CancellationToken,
 ) -> Router {
     let models = served.models.clone();
-    let cog = cog_config(args, env, replicate.cross_api());
+    let cog = cog_config(args, env, replicate.cross_api(), endpoints);
     let limits = Arc::clone(&replicate.limits);
     let replicate_routes = replicate::routes(models.clone(), replicate)
         .merge(openai::routes(
@@ -517,13 +525,19 @@ async fn endpoint_routes(
     ))
 }
 
-fn cog_config(args: &ServeArgs, env: &CogEnv, cross_api: CrossApiRenderer) -> cog::Config {
+fn cog_config(
+    args: &ServeArgs,
+    env: &CogEnv,
+    cross_api: CrossApiRenderer,
+    endpoints: Option<&EndpointSetup>,
+) -> cog::Config {
     cog::Config {
         max_body: args.max_body,
         body_timeout: args.body_timeout,
         build: build_info::BUILD,
         ready_file: env.ready_file.clone(),
         cross_api,
+        endpoints: endpoints.map(|setup| setup.endpoints.clone()),
     }
 }
 

@@ -35,6 +35,7 @@ pub use endpoints::{
     Endpoint, EndpointFactory, EndpointRegistry, InvalidEndpointName, OpenEndpointError,
     RemoveEndpointError, UnfinishedJobs, WorkerKeys, register_endpoint, registered_endpoints,
 };
+pub(crate) use index::{EndpointUrls, endpoint_urls};
 pub use limits::EndpointLimits;
 pub use render::renderer;
 pub use stream_cursors::StreamCursors;
