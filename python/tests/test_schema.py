@@ -9,52 +9,13 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from tidegate.schema import ModelSchema, SchemaError, build
-
-
-class Model:
-    """A model folder that a test fills."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def file(self, name: str, source: str) -> None:
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(dedent(source), encoding="utf-8")
-
-    def build(self, source: str, ref: str = "predict.py", train: str | None = None) -> ModelSchema:
-        self.file("predict.py", source)
-        return build(self.folder, ref, train)
-
-    def property(self, source: str, name: str = "x") -> dict:
-        return components(self.build(source))["Input"]["properties"][name]
-
-    def output(self, source: str) -> dict:
-        return components(self.build(source))["Output"]
-
-    def error(self, source: str, ref: str = "predict.py", train: str | None = None) -> SchemaError:
-        with pytest.raises(SchemaError) as caught:
-            self.build(source, ref, train)
-        return caught.value
+from schema_model import Model, components, predictor
+from tidegate.schema import build
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Model:
     return Model(tmp_path)
-
-
-def components(schema: ModelSchema) -> dict[str, dict]:
-    return schema.document["components"]["schemas"]
-
-
-def predictor(parameter: str, returns: str = "str", head: str = "") -> str:
-    """Return the source of a predictor; line 1 is the import, then `head`."""
-    return (
-        f"from cog import BasePredictor, Input, Path, Secret, File, BaseModel\n{head}\n"
-        f"class Predictor(BasePredictor):\n"
-        f"    def predict(self, {parameter}) -> {returns}: ...\n"
-    )
 
 
 # Names
@@ -125,95 +86,6 @@ def test_choices_may_be_combined_from_constants(
 def test_choices_that_need_running_code_are_rejected(model: Model) -> None:
     error = model.error(predictor("x: str = Input(choices=load())"))
     assert "parameter 'x': choices `load()` are not known" in error.problem
-
-
-@pytest.mark.parametrize(
-    ("parameter", "problem"),
-    [
-        ("x: int = Input(default=0, ge=1)", "must be at minimum 1"),
-        ("x: float = Input(default=2.5, le=2)", "must be at maximum 2"),
-        ("x: int | None = Input(default=0, ge=1)", "must be at minimum 1"),
-        ("x: list[int] = Input(default=[5, 0], ge=1)", "must be at minimum 1"),
-        ("x: str = Input(default='a', min_length=2)", "default conflicts with min_length=2"),
-        ("x: str = Input(default='abc', max_length=2)", "default conflicts with max_length=2"),
-        ("x: str = Input(default='A', regex='^[a-z]+$')", "default not a regex match"),
-        ("x: str = Input(default='xby', regex='b')", "default not a regex match"),
-        ("x: list[str] = Input(default=['ab', 'ba'], regex='a')", "default not a regex match"),
-        ("x: str = Input(default='a', regex='(?P<')", "regex `(?P<` is not valid"),
-        ("x: int = Input(default='5', ge=6)", "must be at minimum 6"),
-        ("x: int = Input(default='x')", "failed to normalize value as int"),
-        ("x: int = 'x'", "failed to normalize value as int"),
-        ("x: int = Input(default=1.5)", "failed to normalize value as int"),
-        ("x: int | None = Input(default=1.5)", "failed to normalize value as int"),
-        ("x: int = Input(default={})", "failed to normalize value as int"),
-        ("x: float = Input(default='x')", "failed to normalize value as float"),
-        ("x: bool = Input(default='yes')", "failed to normalize value as bool"),
-        ("x: bool = Input(default=2)", "failed to normalize value as bool"),
-        ("x: str = 1", "failed to normalize value as str"),
-        ("x: str = Input(default=True)", "failed to normalize value as str"),
-        ("x: list[int] = Input(default=5)", "failed to normalize value as list"),
-        ("x: list[int] = Input(default=['x'])", "failed to normalize value as int"),
-        ("x: Path = Input(default=5)", "failed to normalize value as Path"),
-        ("x: int | str = Input(default=1.5)", "failed to normalize value as any type of the union"),
-        ("x: int | float = Input(default=True)", "failed to normalize value as any type of the union"),
-        ("x: int | list[int] = Input(default=['x'])", "failed to normalize value as any type"),
-        ("x: str = Input(ge=1)", "incompatible input type for ge/le: x: str"),
-        ("x: str = Input(default=None, le=1)", "incompatible input type for ge/le: x: str"),
-        ("x: bool = Input(default=True, le=0)", "incompatible input type for ge/le: x: bool"),
-        ("x: dict = Input(ge=1)", "incompatible input type for ge/le: x: dict"),
-        ("x: list[str] = Input(ge=1)", "incompatible input type for ge/le: x: list[str]"),
-        ("x: int | float = Input(ge=1)", "incompatible input type for ge/le: x: int | float"),
-        ("x: int = Input(min_length=1)", "incompatible input type for min_length/max_length: x: int"),
-        ("x: Path = Input(max_length=1)", "incompatible input type for min_length/max_length: x: Path"),
-        ("x: float = Input(regex='a')", "incompatible input type for regex: x: float"),
-        ("x: Secret = Input(regex='a')", "incompatible input type for regex: x: Secret"),
-        ("x: str = Input(default='c', choices=['a', 'b'])", "must be one of ['a', 'b']"),
-        ("x: int = Input(default=3, choices=[1, 2])", "must be one of [1, 2]"),
-        ("x: list[str] = Input(default=['a', 'c'], choices=['a', 'b'])", "must be one of ['a', 'b']"),
-        ("x: str = Input(default=N, choices=['a', 'b'])", "must be one of ['a', 'b']"),
-        ("x: str = Input(accept='text/plain')", "accept is only valid on Path or File inputs"),
-        ("x: list[str] = Input(accept='text/plain')", "accept is only valid on Path or File inputs"),
-    ],
-)
-def test_keywords_that_contradict_the_input_are_rejected(model: Model, parameter: str, problem: str) -> None:
-    error = model.error(predictor(parameter, head="N = 'n'"))
-    assert problem in error.problem
-    assert error.remedy
-    assert "predict.py:4, parameter `x`" in str(error)
-
-
-@pytest.mark.parametrize(
-    "parameter",
-    [
-        "x: int = Input(default=1, ge=1, le=1)",
-        "x: str = Input(default='ab', min_length=2, max_length=2)",
-        "x: str = Input(default='byx', regex='b')",
-        "x: str = Input(regex='(?P<')",
-        "x: int = Input(default='3', choices=[3, 4])",
-        "x: int = '3'",
-        "x: int = Input(default=1.0)",
-        "x: int = Input(default=True)",
-        "x: float = Input(default='1.5')",
-        "x: float = 2",
-        "x: bool = Input(default=1)",
-        "x: dict = Input(default='x')",
-        "x: list[int] = Input(default='35')",
-        "x: list[int] = Input(default=['3'], ge=3)",
-        "x: list[str] = Input(min_length=1)",
-        "x: Secret = Input(default=5)",
-        "x: int | str = Input(default='x')",
-        "x: int | list[int] = Input(default=[1])",
-        "x: str = Input(ge=None)",
-        "x: str | None = Input(default=None, choices=['a', 'b'], min_length=2)",
-        "x: str = Input(default=load(), choices=['a', 'b'])",
-        "x: str = Input(default='a' 'b', regex='^ab$')",
-        "x: Path = Input(accept='image/*')",
-        "x: list[Path] | None = Input(accept='image/*', default=None)",
-        "x: str = Input(accept=None)",
-    ],
-)
-def test_keywords_that_agree_with_the_input_are_accepted(model: Model, parameter: str) -> None:
-    model.build(predictor(parameter))
 
 
 # What the server must know besides the document
