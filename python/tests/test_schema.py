@@ -9,52 +9,13 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from tidegate.schema import ModelSchema, SchemaError, build
-
-
-class Model:
-    """A model folder that a test fills."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def file(self, name: str, source: str) -> None:
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(dedent(source), encoding="utf-8")
-
-    def build(self, source: str, ref: str = "predict.py", train: str | None = None) -> ModelSchema:
-        self.file("predict.py", source)
-        return build(self.folder, ref, train)
-
-    def property(self, source: str, name: str = "x") -> dict:
-        return components(self.build(source))["Input"]["properties"][name]
-
-    def output(self, source: str) -> dict:
-        return components(self.build(source))["Output"]
-
-    def error(self, source: str, ref: str = "predict.py", train: str | None = None) -> SchemaError:
-        with pytest.raises(SchemaError) as caught:
-            self.build(source, ref, train)
-        return caught.value
+from schema_model import Model, components, predictor
+from tidegate.schema import build
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Model:
     return Model(tmp_path)
-
-
-def components(schema: ModelSchema) -> dict[str, dict]:
-    return schema.document["components"]["schemas"]
-
-
-def predictor(parameter: str, returns: str = "str", head: str = "") -> str:
-    """Return the source of a predictor; line 1 is the import, then `head`."""
-    return (
-        f"from cog import BasePredictor, Input, Path, Secret, File, BaseModel\n{head}\n"
-        f"class Predictor(BasePredictor):\n"
-        f"    def predict(self, {parameter}) -> {returns}: ...\n"
-    )
 
 
 # Names
@@ -127,51 +88,6 @@ def test_choices_that_need_running_code_are_rejected(model: Model) -> None:
     assert "parameter 'x': choices `load()` are not known" in error.problem
 
 
-@pytest.mark.parametrize(
-    ("parameter", "problem"),
-    [
-        ("x: int = Input(default=0, ge=1)", "must be at minimum 1"),
-        ("x: float = Input(default=2.5, le=2)", "must be at maximum 2"),
-        ("x: int | None = Input(default=0, ge=1)", "must be at minimum 1"),
-        ("x: list[int] = Input(default=[5, 0], ge=1)", "must be at minimum 1"),
-        ("x: str = Input(default='a', min_length=2)", "default conflicts with min_length=2"),
-        ("x: str = Input(default='abc', max_length=2)", "default conflicts with max_length=2"),
-        ("x: str = Input(default='A', regex='^[a-z]+$')", "default not a regex match"),
-        ("x: str = Input(default='c', choices=['a', 'b'])", "must be one of ['a', 'b']"),
-        ("x: int = Input(default=3, choices=[1, 2])", "must be one of [1, 2]"),
-        ("x: list[str] = Input(default=['a', 'c'], choices=['a', 'b'])", "must be one of ['a', 'b']"),
-        ("x: str = Input(default=N, choices=['a', 'b'])", "must be one of ['a', 'b']"),
-        ("x: str = Input(accept='text/plain')", "accept is only valid on Path or File inputs"),
-        ("x: list[str] = Input(accept='text/plain')", "accept is only valid on Path or File inputs"),
-    ],
-)
-def test_keywords_that_contradict_the_input_are_rejected(model: Model, parameter: str, problem: str) -> None:
-    error = model.error(predictor(parameter, head="N = 'n'"))
-    assert problem in error.problem
-    assert error.remedy
-    assert "predict.py:4, parameter `x`" in str(error)
-
-
-@pytest.mark.parametrize(
-    "parameter",
-    [
-        "x: int = Input(default=1, ge=1, le=1)",
-        "x: str = Input(default='ab', min_length=2, max_length=2)",
-        "x: str = Input(default='xby', regex='b')",
-        "x: str = Input(default='a', regex='(?P<')",
-        "x: str | None = Input(default=None, choices=['a', 'b'], min_length=2)",
-        "x: str = Input(default=load(), choices=['a', 'b'])",
-        "x: str = Input(default='a' 'b', regex='^ab$')",
-        "x: bool = Input(default=True, le=0)",
-        "x: Path = Input(accept='image/*')",
-        "x: list[Path] | None = Input(accept='image/*', default=None)",
-        "x: str = Input(accept=None)",
-    ],
-)
-def test_keywords_that_agree_with_the_input_are_accepted(model: Model, parameter: str) -> None:
-    model.build(predictor(parameter))
-
-
 # What the server must know besides the document
 
 
@@ -186,6 +102,13 @@ def test_a_default_of_none_makes_an_input_optional_for_the_server_only(model: Mo
     assert "`x` (predict.py:4), `y` (predict.py:4)" in warning and "Optional[...]" in warning
     assert "x-tidegate" not in schema.document
     assert schema.document_with_hints()["x-tidegate"] == schema.hints
+
+
+def test_the_warning_about_a_default_of_none_has_the_lines_of_predictions_and_trainings(model: Model) -> None:
+    source = predictor("x: str = None") + "\ndef train(\n    y: int,\n    x: str = None\n) -> str: ...\n"
+    schema = model.build(source, train="predict.py:train")
+    (warning,) = schema.hints["warnings"]
+    assert warning.startswith("`x` (predict.py:4), `x` (predict.py:8): the default is None")
 
 
 @pytest.mark.parametrize(

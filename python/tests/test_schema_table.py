@@ -1,7 +1,8 @@
 """Every annotation in Cog's type table gives the same schema, or the same error, as in Cog.
 
 `data/cog_types.txt` was produced by Cog's own generator: `annotation => schema`, or
-`annotation => ERR message`; inputs first, outputs after `---- outputs`.
+`annotation => ERR message`; inputs first, outputs after `---- outputs`. An input that only Cog's server
+refuses, when it loads the model, has the server's message.
 """
 
 from __future__ import annotations

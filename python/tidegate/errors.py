@@ -27,6 +27,11 @@ class OutputFileError(TidegateError):
 class HandlerError(TidegateError):
     """An error that a handler returned, or the text for its exception. The client gets the text unchanged."""
 
+    def __init__(self, text: str, traceback: str | None = None) -> None:
+        """`traceback` is that of the handler's exception, for the logs of the job."""
+        super().__init__(text)
+        self.traceback = traceback
+
 
 class BatchResultError(TidegateError):
     """A function for batches returned something else than one result per item."""

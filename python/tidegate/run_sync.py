@@ -103,7 +103,8 @@ def fail(job: "Job", prefix: str, error: BaseException) -> None:
     if issubclass(kind, TidegateError):
         own_prefixes = {OutputError: ENCODING_FAILED, InputError: INVALID_INPUT, HandlerError: ""}
         own_prefix = own_prefixes.get(kind, _COG_PREFIX)
-        job.failed(_without_prefix(own_prefix + message(error)))
+        handler_trace = error.traceback if isinstance(error, HandlerError) else None
+        job.failed(_without_prefix(own_prefix + message(error)), handler_trace)
         return
     reason = message(error) if prefix is INVALID_INPUT else describe(error)
     text = _without_prefix(prefix + reason)

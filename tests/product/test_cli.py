@@ -166,6 +166,26 @@ class TestInit:
         assert done.returncode not in (0, 101)
         assert (tmp_path / "cog.yaml").read_text() == "predict: mine.py:Mine\n"
 
+    def test_a_folder_with_a_handler_needs_none(self, tidegate, tmp_path):
+        folder = tmp_path / "my handler"
+        folder.mkdir()
+        (folder / "handler.py").write_text("import runpod\nrunpod.serverless.start({})\n")
+        done = tidegate("init", folder)
+        assert done.returncode == 64 and "needs no cog.yaml" in done.stderr
+        assert f"try: tidegate serve '{folder}'" in done.stderr
+        assert not (folder / "cog.yaml").exists()
+
+    def test_the_next_command_is_quoted_for_the_shell(self, tidegate, tmp_path):
+        done = tidegate("init", tmp_path / "a b")
+        assert f"next: tidegate serve '{tmp_path}/a b'" in done.stderr
+
+
+def test_doctor_shows_how_to_correct_the_cog_yaml(tidegate, tmp_path):
+    (tmp_path / "cog.yaml").write_text("predct: predict.py:Predictor\n")
+    done = tidegate("doctor", tmp_path)
+    assert done.returncode == 1
+    assert "try: rename `predct` to `predict`, or remove it" in done.stdout
+
 
 def test_doctor(tidegate):
     done = tidegate("doctor")

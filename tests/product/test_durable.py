@@ -6,12 +6,13 @@ import os
 import random
 import signal
 import sqlite3
+import subprocess
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from environment import MODELS
+from environment import MODELS, tidegate_bin, tidegate_env
 from waiting import wait_until
 
 ASYNC = {"Prefer": "respond-async"}
@@ -252,6 +253,28 @@ def test_two_servers_cannot_share_a_data_folder(start_server, data, tidegate):
     start_server("echo", env=data)
     done = tidegate("serve", MODELS / "echo", "--port", "0", "--data-dir", data["TIDEGATE_DATA_DIR"])
     assert done.returncode == 64 and "in use by another server" in done.stderr
+
+
+def test_a_server_waits_for_one_that_is_stopping(start_server, data, gate):
+    server = start_server("echo", env=data)
+    accept(server, "one", text="x", gate=str(gate))
+    wait_until(lambda: server.get("/predictions/one").json["status"] == "processing", "the model to begin")
+    server.process.terminate()
+    wait_until(lambda: "shutting down" in server.log(), "the shutdown to begin")
+    notice = "waiting for a server that is stopping"
+    command = [tidegate_bin(), "serve", MODELS / "echo", "--port", "0", "--progress", "none"]
+    next_server = subprocess.Popen(
+        list(map(str, command)), env=tidegate_env(**data), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        lines = iter(next_server.stderr.readline, "")
+        assert any(notice in line for line in lines), "the notice"
+        gate.open()
+        assert server.process.wait(30) == 0
+        assert any("model ready" in line for line in lines), "the model to be ready"
+    finally:
+        next_server.terminate()
+        next_server.communicate(timeout=30)
 
 
 def test_data_dir_none_persists_nothing(start_server, tmp_path):

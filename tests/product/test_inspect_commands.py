@@ -77,7 +77,12 @@ class TestPs:
         every = tables(run(server, "ps", "--all").stdout)["ID"]
         assert [row[0] for row in every] == ["ID", "waits", "runs", "over"]
         assert len(tables(run(server, "ps", "--all", "--limit", "1").stdout)["ID"]) == 2
-        assert run(server, "ps", "--model", "local/other").stdout == ""
+        other = run(server, "ps", "--model", "other")
+        assert (other.returncode, other.stdout) == (64, "") and "no model `other`" in other.stderr
+        short = tables(run(server, "ps", "--model", "echo").stdout)
+        assert [row[0] for row in short["ID"]] == ["ID", "waits", "runs"] and "MODEL" in short
+        of_model = json.loads(run(server, "ps", "--json", "--model", "echo").stdout)
+        assert [job["id"] for job in of_model["jobs"]] == ["waits", "runs"]
         assert run(server, "ps", "-q").stdout == "waits\nruns\n"
 
     def test_ps_shows_the_models_with_their_processes_and_queues(self, start_server, gate):

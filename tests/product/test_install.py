@@ -44,7 +44,9 @@ while gate and not os.path.exists(gate):
 if any(word.startswith("broken") for word in sys.argv):
     sys.exit(f"error: no version of {{sys.argv[-1]}} was found")
 (site,) = pathlib.Path(sys.argv[4]).parents[1].glob("lib/*/site-packages")
-for requirement in sys.argv[5:]:
+words = iter(sys.argv[5:])
+requirements = [line for word in words for line in (open(next(words)) if word == "-r" else [word])]
+for requirement in map(str.strip, requirements):
     name, _, version = requirement.partition("==")
     (site / f"{{name}}.py").write_text(f"VERSION = {{version!r}}\\n")
     info = site / f"{{name}}-{{version}}.dist-info"
@@ -214,6 +216,9 @@ def test_an_import_error_compares_pinned_with_installed_packages(start_server, t
     assert f"{PACKAGE}==1.0 (not installed)" in logs
     assert f"pytest==0.0.1 (installed: {pytest.__version__})" in logs
     assert f"tidegate install {server.directory}" in logs
+    wait_until(lambda: "cannot run predictions" in server.log(), "the notice", 5)
+    (notice,) = [line for line in server.log().splitlines() if "cannot run predictions" in line]
+    assert notice.endswith(f"ModuleNotFoundError: No module named '{PACKAGE}'")
 
 
 def test_credentials_of_a_requirement_are_not_shown(fake_uv, start_server, tmp_path):
@@ -310,6 +315,63 @@ def test_serve_installs_on_the_way_and_again_for_a_new_version(fake_uv, start_se
     yaml.write_text(yaml.read_text().replace("==1.0", "==2.0"))
     server.signal(signal.SIGHUP)
     wait_until(lambda: server.predict().json["output"]["version"] == "2.0", "the new version", 30)
+
+
+def test_serve_installs_the_requirements_of_a_relative_folder(fake_uv, tmp_path):
+    model = write_model(
+        tmp_path / "k" / "both",
+        "build:\n  python_requirements: req.txt\n",
+        req_txt=f"{PACKAGE}==1.0\n",
+    )
+    env = tidegate_env(**fake_uv, TIDEGATE_DATA_DIR="none")
+    command = [str(tidegate_bin()), "serve", "k/both", "--install", "--port", "0", "--progress", "plain"]
+    log = tmp_path / "log"
+    with log.open("w") as stderr:
+        server = subprocess.Popen(command, env=env, cwd=tmp_path, stderr=stderr, stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: "ready after" in log.read_text() or server.poll() is not None, "the model", 60)
+        assert server.poll() is None, log.read_text()
+    finally:
+        server.terminate()
+        server.wait(30)
+    assert f"-r {model}/req.txt" in calls_of(fake_uv)[-1]
+
+
+#: A build backend without dependencies, which leaves files in the folder as setuptools does.
+BACKEND = f"""
+import pathlib, zipfile
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    for name in ("build/lib/x.py", "x.egg-info/PKG-INFO"):
+        pathlib.Path(name).parent.mkdir(parents=True, exist_ok=True)
+        pathlib.Path(name).write_text("made by the build")
+    name, info = "{PACKAGE}-1.0-py3-none-any.whl", "{PACKAGE}-1.0.dist-info"
+    with zipfile.ZipFile(pathlib.Path(folder, name), "w") as wheel:
+        wheel.writestr("{PACKAGE}.py", "VERSION = 'local'\\n")
+        wheel.writestr(info + "/METADATA", "Metadata-Version: 2.1\\nName: {PACKAGE}\\nVersion: 1.0\\n")
+        wheel.writestr(info + "/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(info + "/RECORD", "")
+    return name
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_package_that_is_built_in_its_folder_is_installed_once(tmp_path):
+    yaml = "build:\n  python_requirements: req.txt\n"
+    model = write_model(tmp_path / "model", yaml, req_txt="./pkg\n")
+    package = model / "pkg"
+    package.mkdir()
+    (package / "backend.py").write_text(BACKEND)
+    (package / "pyproject.toml").write_text(
+        "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+        f"[project]\nname = '{PACKAGE}'\nversion = '1.0'\n"
+    )
+    env = tidegate_env(XDG_STATE_HOME=str(tmp_path / "state"), PATH=path_with("pip"))
+    done = run("install", model, env=env)
+    assert done.returncode == 0 and (package / "x.egg-info").exists(), done.stderr
+    assert json.loads(run("predict", model, env=env).stdout)["version"] == "local"
+    again = run("install", model, env=env)
+    assert again.stdout == done.stdout and "installing" not in again.stderr
 
 
 def test_an_installation_continues_when_the_model_dies(fake_uv, start_server, tmp_path):

@@ -3,11 +3,13 @@
 import json
 import os
 import pty
+import signal
 import subprocess
 
 import pytest
 from certificates import make_certificate
 from environment import MODELS, ROOT, tidegate_bin, tidegate_env
+from waiting import wait_until
 
 FILES = """
 import pathlib, tempfile
@@ -286,3 +288,19 @@ class TestTls:
 def test_the_streaming_example(tidegate):
     done = tidegate("predict", ROOT / "examples" / "streaming", "-i", "prompt=rain", "-i", "words=3")
     assert done.stdout == "rain is on \n", done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_prediction_with_its_exit_code(tmp_path, number, code):
+    began, gate = tmp_path / "began", tmp_path / "gate"
+    source = TOKENS.replace('    print("thinking")', f'    open({str(began)!r}, "w").close()')
+    model = write_model(tmp_path / "model", source)
+    command = [str(tidegate_bin()), "predict", str(model), "-i", f"gate={gate}"]
+    process = subprocess.Popen(command, env=tidegate_env(), stderr=subprocess.PIPE, text=True)
+    try:
+        wait_until(began.exists, "the prediction to run", 30)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == code and "interrupted" in err

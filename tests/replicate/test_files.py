@@ -247,6 +247,9 @@ def test_invalid_uploads_are_refused(serve_model, data):
     large = post(files={"content": ("x", b"1" * (1024 * 1024 + 1))})
     assert (large.status_code, large.headers["content-type"]) == (413, "application/problem+json")
     assert (large.json()["title"], "`--max-file`" in large.json()["detail"]) == ("File too large", True)
+    metadata = post(files={"content": ("x", b"1")}, data={"metadata": "x" * 70_000})
+    assert metadata.status_code == 413
+    assert "the part `metadata` of the form is larger than the limit of 65536" in metadata.json()["detail"]
     cut = post(data=b'--b\r\nContent-Disposition: form-data; name="content"\r\n\r\nhalf', headers=form("b"))
     assert cut.status_code == 400
     assert len(on_disk(data)) == 1

@@ -206,6 +206,23 @@ def test_the_packages_utilities_work_the_same(handler_pool, receiver):
     assert response[0][0]["refused"] == "SSRFError" and response[0][1]["fetched"] == "tea"
 
 
+def test_the_traceback_of_a_failed_job_is_in_its_logs(handler):
+    for script, error in (("plain.py", "ValueError: hx"), ("coroutine.py", "KeyError: 'hx'")):
+        server = handler(script)
+        failed = server.post("/runsync", {"input": {"raise": "hx"}}).json
+        logs = server.get(f"/predictions/{failed['id']}").json["logs"]
+        assert logs.count("Traceback (most recent call last):") == 1 and error in logs
+        command = [str(tidegate_bin()), "ps", "--all", "--url", server.url]
+        shown = subprocess.run(command, env=tidegate_env(), capture_output=True, text=True, check=True).stdout
+        (row,) = [row for row in shown.splitlines() if row.startswith(failed["id"])]
+        assert row.endswith(error)
+    server = handler("generator.py")
+    failed = server.post("/run", {"input": {"raise": 1}}).json["id"]
+    server.post(f"/status/{failed}")
+    logs = server.get(f"/predictions/{failed}").json["logs"]
+    assert logs.count("Traceback") == 1 and "ValueError: no more" in logs
+
+
 def test_the_log_lines_are_those_of_the_package(handler_pool):
     lines = []
     for kind in OURS:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from platform_server import Platform, running_platform
 from receiver import Receiver
 from waiting import wait_until
@@ -177,10 +178,12 @@ def test_invalid_requests_are_refused_with_a_reason(
 
 
 def test_body_sizes_are_limited_as_in_runpods_cloud(served: Platform) -> None:
-    def send(operation: str, size: int) -> int:
-        return served.call("POST", f"/v2/echo/{operation}?wait=1000", {"input": "x" * size}).status_code
+    def send(operation: str, size: int) -> requests.Response:
+        return served.call("POST", f"/v2/echo/{operation}?wait=1000", {"input": "x" * size})
 
-    assert [send("run", 9_900_000), send("run", 10_000_001), send("runsync", 20_000_001)] == [200, 413, 413]
+    replies = [send("run", 9_900_000), send("run", 10_000_001), send("runsync", 20_000_001)]
+    assert [reply.status_code for reply in replies] == [200, 413, 413]
+    assert "runsync takes up to 20000000 bytes" in replies[1].json()["error"]
 
 
 def test_unknown_names_are_404_with_a_reason(served: Platform) -> None:

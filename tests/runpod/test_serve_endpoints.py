@@ -90,6 +90,18 @@ def test_all_apis_share_one_port(serve: Callable[..., Server]) -> None:
     assert {model["model"] for model in served} == {"local/greeter", "runpod/echo"}
 
 
+def test_the_index_names_the_endpoints(serve: Callable[..., Server]) -> None:
+    headers = {"Accept": "application/json"}
+    server = serve("--endpoint", "echo")
+    index = server.get("/", headers=headers).json
+    assert index["predictions_url"] == "/predictions"
+    assert index["endpoints"]["echo"]["run_url"] == "/v2/echo/run"
+    of_model = server.get("/models/local/greeter", headers=headers).json
+    assert "endpoints" not in of_model and of_model["predictions_url"].startswith("/models/")
+    assert server.post("/admin/endpoints/echo/remove", {}).status == 200
+    assert "endpoints" not in server.get("/", headers=headers).json
+
+
 def test_the_log_says_how_a_worker_is_started(serve: Callable[..., Server]) -> None:
     server = serve("--endpoint", "echo")
     hint = re.search(r"`tidegate (endpoints env [^`]+)`", server.log())

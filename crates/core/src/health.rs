@@ -89,3 +89,12 @@ pub struct HealthReport {
     /// The version of the `cog` package in the child.
     pub sdk: Option<String>,
 }
+
+/// The line of a failed setup that says why: the last one that is not indented. Advice that follows it is.
+pub fn error_line(logs: &str) -> Option<&str> {
+    let mut lines = logs.lines().map(str::trim_end).rev();
+    let is_error = |line: &&str| !line.is_empty() && !line.starts_with([' ', '\t']);
+    let error = lines.clone().find(is_error);
+    let line = error.or_else(|| lines.find(|line| !line.is_empty()));
+    line.map(str::trim)
+}

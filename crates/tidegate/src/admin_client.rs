@@ -227,7 +227,7 @@ impl AdminClient {
             .hint("use an admin token")
             .into()),
             (404, Some(error)) if self.kind == ServerKind::Platform => {
-                let hint = "`tidegate endpoints list` lists the endpoints; only a `tidegate platform` has endpoints";
+                let hint = "`tidegate endpoints list` lists the endpoints; only a `tidegate platform`, and a `serve` or `api` with --endpoint NAME, have endpoints";
                 Err(UsageError::new(error).transient().hint(hint).into())
             }
             // The servers with jobs say in their own words what they do not know.

@@ -48,7 +48,7 @@ impl BatchSetup {
                 files: None,
             }),
             (None, given @ Some(DataDir::At(_))) => {
-                data_dir::open(given.as_ref(), Path::new(NO_DEFAULT), args.listen.port)?
+                data_dir::open(given.as_ref(), Path::new(NO_DEFAULT), args.listen.port).await?
             }
             (None, Some(DataDir::None) | None) => None,
         };

@@ -92,35 +92,57 @@ pub(crate) fn parse(file: &Path, text: &str) -> anyhow::Result<CogYaml> {
     }
     cog_yaml_keys::check(file, text)?;
     serde_yaml_ng::from_str(text).map_err(|error| {
-        UsageError::new(located(file, &error))
+        UsageError::new(located(file, text, &error))
             .hint("tidegate reads the keys predict, run, train, concurrency.max, environment, image and build")
             .into()
     })
 }
 
 /// The message of an error after `file:line:column`. The parser repeats the location at the end of its
-/// message.
-fn located(file: &Path, error: &serde_yaml_ng::Error) -> String {
+/// message. For an error of a whole map, its location is the begin of the map: the line of the key that the
+/// message names says more.
+fn located(file: &Path, text: &str, error: &serde_yaml_ng::Error) -> String {
     let (file, message) = (file.display(), error.to_string());
-    match error.location() {
-        None => format!("{file}: {message}"),
-        Some(at) => {
-            let (line, column) = (at.line(), at.column());
-            let message = message.replace(&format!(" at line {line} column {column}"), "");
-            format!("{file}:{line}:{column}: {message}")
-        }
+    let at = error.location().map(|at| (at.line(), at.column()));
+    let message = match at {
+        None => message,
+        Some((line, column)) => message.replace(&format!(" at line {line} column {column}"), ""),
+    };
+    let named = match at {
+        None | Some((1, 1)) => line_of_named_key(text, &message),
+        Some(_) => None,
+    };
+    match (named, at) {
+        (Some(line), _) => format!("{file}:{line}: {message}"),
+        (None, Some((line, column))) => format!("{file}:{line}:{column}: {message}"),
+        (None, None) => format!("{file}: {message}"),
     }
 }
 
-/// The environment variables of `file`.
+/// The line of the key that an error names: `environment`, or `build.gpu`. Of a repeated key, its last
+/// line.
+fn line_of_named_key(text: &str, message: &str) -> Option<usize> {
+    let named = message.split('`').nth(1)?;
+    let key = named.rsplit('.').next()?;
+    let mut lines = cog_yaml_keys::lines_of(text, key);
+    match message.contains("duplicate") {
+        true => lines.last(),
+        false => lines.next(),
+    }
+}
+
+/// The environment variables of `file`, whose content is `text`.
 pub(crate) fn environment(
     environment: Option<EnvironmentSetting>,
     file: &Path,
+    text: &str,
 ) -> anyhow::Result<Vec<(OsString, OsString)>> {
     let variable = |name: &str, value: &str, entry: &str| {
         if !can_be_set(name, value) {
+            let location = line_of_entry(text, if name.is_empty() { entry } else { name })
+                .map_or_else(String::new, |line| format!(":{line}"));
             let message = format!(
-                "{}: invalid entry {entry:?} in `environment`",
+                "{}{location}: invalid entry {entry:?} in `environment`",
                 file.display()
             );
             return Err(UsageError::new(message)
@@ -146,6 +168,14 @@ pub(crate) fn environment(
                 .collect()
         }
     }
+}
+
+/// The line of `environment` or below it that contains an entry.
+fn line_of_entry(text: &str, entry: &str) -> Option<usize> {
+    let section = cog_yaml_keys::lines_of(text, "environment").next()?;
+    let mut lines = text.lines().enumerate().skip(section - 1);
+    let (index, _) = lines.find(|(_, line)| line.contains(entry))?;
+    Some(index + 1)
 }
 
 /// Whether a process can have the variable. With an invalid one, its start would fail without an

@@ -69,6 +69,26 @@ pub(crate) fn check(file: &Path, text: &str) -> Result<(), UsageError> {
     Ok(())
 }
 
+/// The numbers of the lines that have the key, from 1.
+pub(crate) fn lines_of(text: &str, key: &str) -> impl Iterator<Item = usize> {
+    let named = format!("{key}:");
+    let has_key = move |line: &str| {
+        let line = line.replace(['"', '\''], "");
+        // The end of another key, such as `pre_run:`, is not the key.
+        let begins = |at: usize| {
+            line[..at]
+                .chars()
+                .next_back()
+                .is_none_or(|last| " {,".contains(last))
+        };
+        !line.trim_start().starts_with('#') && line.match_indices(&named).any(|(at, _)| begins(at))
+    };
+    let lines = text.lines().enumerate();
+    lines
+        .filter(move |(_, line)| has_key(line))
+        .map(|(index, _)| index + 1)
+}
+
 fn unknown_key(
     file: &Path,
     text: &str,
@@ -76,9 +96,8 @@ fn unknown_key(
     key: &str,
     meant: &str,
 ) -> UsageError {
-    let named = format!("{key}:");
-    let line = text.lines().position(|line| line.contains(&named));
-    let line = line.map_or_else(String::new, |line| format!(":{}", line + 1));
+    let line = lines_of(text, key).next();
+    let line = line.map_or_else(String::new, |line| format!(":{line}"));
     let section = section.map_or_else(String::new, |section| format!(" in `{section}`"));
     let message = format!(
         "{}{line}: unknown key `{key}`{section}; did you mean `{meant}`?",

@@ -6,6 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tidegate_core::chain;
 use tidegate_store::{SqliteOptions, SqliteStore, StoreOpenError};
@@ -48,25 +49,28 @@ impl FromStr for DataDir {
 pub(crate) const FILES: &str = "files";
 const DATABASE_FILES: &str = "database-files";
 
+/// How long to wait for a server that shuts down and still uses the data directory.
+const STOPPING_SERVER: Duration = Duration::from_secs(10);
+/// The time between two attempts meanwhile.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+
 /// Opens the store in the data directory. If the default directory is not writable, jobs stay in memory.
-pub(crate) fn open(
+/// Waits for a server that uses the directory and shuts down.
+pub(crate) async fn open(
     data_dir: Option<&DataDir>,
     model: &Path,
     port: u16,
 ) -> Result<Option<DurableState>, UsageError> {
-    let open = |folder: &Path| {
-        SqliteStore::open(folder, &SqliteOptions::default()).map(|store| DurableState {
-            name: name(folder),
-            ports: Arc::new(store).into(),
-            files: Some(FilesFolder::Own(folder.join(FILES))),
-        })
-    };
     let (folder, is_given) = match folder(data_dir, model, port) {
         None => return Ok(None),
         Some(found) => found,
     };
-    match open(&folder) {
-        Ok(opened) => Ok(Some(opened)),
+    match open_store(&folder).await {
+        Ok(store) => Ok(Some(DurableState {
+            name: name(&folder),
+            ports: Arc::new(store).into(),
+            files: Some(FilesFolder::Own(folder.join(FILES))),
+        })),
         Err(error) if is_given || was_migrated(&error) => Err(open_error(&error)),
         Err(error) => {
             let reason = chain(&error).to_string();
@@ -76,6 +80,42 @@ pub(crate) fn open(
             );
             Ok(None)
         }
+    }
+}
+
+/// Opens the store, as soon as a server that shuts down has closed it.
+async fn open_store(folder: &Path) -> Result<SqliteStore, StoreOpenError> {
+    let give_up_at = Instant::now() + STOPPING_SERVER;
+    let mut has_logged = false;
+    loop {
+        match SqliteStore::open(folder, &SqliteOptions::default()) {
+            Err(StoreOpenError::InUse {
+                is_stopping: true,
+                owner,
+                ..
+            }) if Instant::now() < give_up_at => {
+                if !has_logged {
+                    tracing::info!(
+                        owner,
+                        max_s = STOPPING_SERVER.as_secs(),
+                        "waiting for a server that is stopping to release the data directory"
+                    );
+                    has_logged = true;
+                }
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Tells the next server that this one will release the data directory soon. It may start at once, because
+/// the port is free before the last jobs have ended.
+pub(crate) fn announce_stop(folder: Option<&Path>) {
+    if let Some(folder) = folder
+        && let Err(error) = SqliteStore::announce_stop(folder)
+    {
+        tracing::debug!(%error, "failed to announce the stop in the data directory");
     }
 }
 

@@ -11,7 +11,8 @@ pub(crate) fn cog_yaml(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else {
         return;
     };
-    let read = yaml::parse(file, text).and_then(|read| yaml::environment(read.environment, file));
+    let read =
+        yaml::parse(file, text).and_then(|read| yaml::environment(read.environment, file, text));
     match read {
         Ok(variables) => {
             for (name, value) in variables {

@@ -51,6 +51,7 @@ mod runpod_log_format;
 mod secrets;
 mod server_connection;
 mod settings;
+mod shell;
 mod shutdown;
 mod source_version;
 mod startup;

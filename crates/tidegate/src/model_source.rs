@@ -7,8 +7,10 @@ use anyhow::Context;
 
 use crate::cli::{ModeArg, ModelArgs};
 use crate::cog_yaml;
+use crate::cog_yaml_keys;
 use crate::compat::CogEnv;
 use crate::predictor_file::is_cog_model;
+use crate::shell;
 use crate::usage_error::UsageError;
 
 /// A model before its code is loaded.
@@ -76,8 +78,11 @@ impl ModelSource {
         if let (Some(run), Some(predict)) = (&yaml.run, &yaml.predict)
             && run != predict
         {
+            let text = text.as_deref().unwrap_or_default();
+            let line = cog_yaml_keys::lines_of(text, "predict").next();
+            let location = line.map_or_else(String::new, |line| format!(":{line}"));
             let message = format!(
-                "`{}` has both `run: {run}` and `predict: {predict}`",
+                "{}{location}: there are both `run: {run}` and `predict: {predict}`",
                 file.display()
             );
             return Err(UsageError::new(message)
@@ -107,7 +112,8 @@ impl ModelSource {
         {
             check_ref(&dir, reference, text.as_deref())?;
         }
-        let env = cog_yaml::environment(yaml.environment, &file)?;
+        let env =
+            cog_yaml::environment(yaml.environment, &file, text.as_deref().unwrap_or_default())?;
         Ok(Self {
             concurrency: yaml
                 .concurrency
@@ -258,7 +264,7 @@ fn existing_dir(dir: &Path) -> anyhow::Result<PathBuf> {
 
 fn not_a_folder(path: &Path) -> UsageError {
     let hint = path.parent().map_or_else(String::new, |parent| {
-        format!("tidegate serve {}", parent.display())
+        format!("tidegate serve {}", shell::word(parent))
     });
     UsageError::new(format!(
         "`{}` is neither a folder nor a Python file",
@@ -269,7 +275,9 @@ fn not_a_folder(path: &Path) -> UsageError {
 
 /// The code of a Cog model was given instead of its folder.
 fn needs_cog_yaml(file: &Path, dir: &Path) -> UsageError {
-    let (file, dir, has_yaml) = (file.display(), dir.display(), dir.join(COG_YAML).is_file());
+    let (file, has_yaml) = (file.display(), dir.join(COG_YAML).is_file());
+    let command = format!("tidegate init {}", shell::word(dir));
+    let dir = dir.display();
     let message = format!(
         "`{file}` is the code of a Cog model, which needs a cog.yaml next to it; only a script that calls \
          `runpod.serverless.start` needs none"
@@ -277,7 +285,7 @@ fn needs_cog_yaml(file: &Path, dir: &Path) -> UsageError {
     UsageError::new(message).hint(if has_yaml {
         format!("give the folder, which has a cog.yaml: `{dir}`")
     } else {
-        format!("`tidegate init {dir}` writes the cog.yaml; then give the folder: `{dir}`")
+        format!("`{command}` writes the cog.yaml; then give the folder: `{dir}`")
     })
 }
 
@@ -302,12 +310,12 @@ fn no_predictor(dir: &Path, has_yaml: bool) -> UsageError {
     if example.is_some() {
         return UsageError::new(message).hint(format!(
             "`tidegate init {0}` writes the cog.yaml; without one: tidegate serve {0} --predict {file}:{name}",
-            dir.display()
+            shell::word(dir)
         ));
     }
     UsageError::new(message).hint(format!(
         "`tidegate init {}` creates an example model",
-        dir.display()
+        shell::word(dir)
     ))
 }
 
@@ -382,6 +390,37 @@ mod tests {
             model.env,
             [("A".into(), "1".into()), ("B".into(), "x=y".into())]
         );
+    }
+
+    #[test]
+    fn an_error_in_cog_yaml_names_the_line_of_the_key() {
+        for (yaml, expected) in [
+            ("predict: a.py:A\npredict: b.py:B\n", ":2: duplicate"),
+            ("run: a.py:A\nenvironment: 5\n", ":2: "),
+            ("run: a.py:A\nbuild:\n  gpu: yess\n", ":3: "),
+            ("run: a.py:A\nenvironment: [FOO]\n", ":2: invalid entry"),
+            (
+                "run: a.py:A\nenvironment:\n  - A=1\n  - FOO\n",
+                ":4: invalid entry",
+            ),
+            (
+                "run: a.py:A\nenvironment:\n  'A=B': 1\n",
+                ":3: invalid entry",
+            ),
+            (
+                "run: a.py:A\n# predict:\npredict: b.py:B\n",
+                ":3: there are both",
+            ),
+            (
+                "run: a.py:A\nconcurrency:\n  max: many\n",
+                ":3:8: concurrency.max: ",
+            ),
+            ("- run\n", ":1:1: "),
+        ] {
+            let error = read(&[("cog.yaml", yaml), ("a.py", "")], &[]).unwrap_err();
+            let expected = format!("cog.yaml{expected}");
+            assert!(error.contains(&expected), "{yaml}{error}");
+        }
     }
 
     #[test]

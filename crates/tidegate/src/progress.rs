@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use tidegate_core::health::error_line;
 use tidegate_runtime::{Observer, Phase, PoolEvent};
 
 use crate::build_info;
@@ -230,7 +231,7 @@ impl Observer for StartupProgress {
             (ProgressOutput::Spinner | ProgressOutput::Lines, Phase::Failed { reason }) => {
                 self.stop_spinner();
                 self.print(&format!("  setup failed{name}:\n{}", indented(reason)));
-                let cause = reason.trim_end().lines().last().unwrap_or_default();
+                let cause = error_line(reason).unwrap_or_default();
                 self.print(&format!(
                     "\n  the server stays up, but cannot run predictions{name}: {cause}\n  {}\n",
                     self.advice()

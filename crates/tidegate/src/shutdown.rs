@@ -136,7 +136,7 @@ impl ShutdownCause {
         }
     }
 
-    /// The exit code if this was the second signal, which ends the program at once.
+    /// The exit code if the signal ends the program at once, as the second one of a server does.
     pub(crate) fn forced_exit_code(self) -> u8 {
         match self {
             Self::Terminate | Self::Requested => exit::TERMINATED,

@@ -1,5 +1,6 @@
 //! The version of a model: a hash of its files, so that servers with the same files have the same version.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
@@ -25,9 +26,32 @@ pub(crate) struct SourceVersion {
 /// excludes.
 pub(crate) fn of_folder(folder: &Path) -> io::Result<SourceVersion> {
     let (folder, files) = files_of(folder)?;
+    Ok(of_files(&folder, &files))
+}
+
+/// Hashes the files of a Python package, without those that building it writes next to them.
+pub(crate) fn of_package(folder: &Path) -> io::Result<SourceVersion> {
+    let (folder, mut files) = files_of(folder)?;
+    files.retain(|name| !is_written_by_build(name));
+    Ok(of_files(&folder, &files))
+}
+
+/// Whether a build of the package has written the file. Only top-level folders are named `build` and
+/// `dist` for this reason: below, they are modules.
+fn is_written_by_build(name: &Path) -> bool {
+    let mut folders = name.parent().into_iter().flat_map(Path::iter);
+    let is_top_level = ["build", "dist"]
+        .map(OsStr::new)
+        .map(Some)
+        .contains(&folders.clone().next());
+    is_top_level
+        || folders.any(|folder| Path::new(folder).extension() == Some(OsStr::new("egg-info")))
+}
+
+fn of_files(folder: &Path, files: &[PathBuf]) -> SourceVersion {
     let (mut hash, mut changed_at) = (Context::new(&SHA256), Timestamp::UNIX_EPOCH);
-    for name in &files {
-        let Some(changed) = add_file(&mut hash, &folder, name) else {
+    for name in files {
+        let Some(changed) = add_file(&mut hash, folder, name) else {
             continue;
         };
         changed_at = changed_at.max(changed);
@@ -38,7 +62,7 @@ pub(crate) fn of_folder(folder: &Path) -> io::Result<SourceVersion> {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    Ok(SourceVersion { id, changed_at })
+    SourceVersion { id, changed_at }
 }
 
 /// A fingerprint of the files from their metadata, which changes when they change.

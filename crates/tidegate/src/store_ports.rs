@@ -49,6 +49,14 @@ pub(crate) struct DurableState {
 }
 
 impl DurableState {
+    /// The data directory, if the store is in it.
+    pub(crate) fn sqlite_folder(&self) -> Option<&Path> {
+        match self.files.as_ref()? {
+            FilesFolder::Own(folder) => folder.parent(),
+            FilesFolder::Shared(_) => None,
+        }
+    }
+
     /// The data directory, if there is one.
     pub(crate) fn data_dir(&self) -> Option<&Path> {
         let (FilesFolder::Own(folder) | FilesFolder::Shared(folder)) = self.files.as_ref()?;

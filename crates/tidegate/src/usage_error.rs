@@ -34,6 +34,17 @@ impl UsageError {
         self.hint = Some(hint.into());
         self
     }
+
+    /// The exit code of the program.
+    pub(crate) fn exit_code(mut self, code: u8) -> Self {
+        self.code = code;
+        self
+    }
+
+    /// The hint of an error, if it is a usage error and has one.
+    pub(crate) fn hint_of(error: &anyhow::Error) -> Option<&str> {
+        error.downcast_ref::<Self>()?.hint.as_deref()
+    }
 }
 
 /// Prints the error with its causes, and returns its exit code.
@@ -48,7 +59,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
     // Ignored, because stderr may be closed.
     writeln!(err, "error: {}", causes.join("\n  caused by: ")).ok();
-    if let Some(hint) = usage.and_then(|usage| usage.hint.as_deref()) {
+    if let Some(hint) = UsageError::hint_of(error) {
         writeln!(err, "  try: {hint}").ok();
     }
     ExitCode::from(usage.map_or(exit::FAILED, |usage| usage.code))

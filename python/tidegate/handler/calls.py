@@ -293,7 +293,8 @@ def _handler_error(native: "Job", error: BaseException, version: str) -> Handler
                 "worker_id": os.environ.get("RUNPOD_POD_ID", "unknown"),
                 "runpod_version": version,
             }
-        )
+        ),
+        text,
     )
 
 
@@ -301,4 +302,4 @@ def _stream_error(native: "Job", error: BaseException) -> HandlerError:
     text = traceback_text(error)
     _native.log("warn", f"job {native.id}", text)
     # Runpod has the space before the line break, too.
-    return HandlerError(f"handler: {message(error)} \ntraceback: {text}")
+    return HandlerError(f"handler: {message(error)} \ntraceback: {text}", text)

@@ -96,12 +96,13 @@ def _hints(interfaces: list[Interface], *, yields: bool) -> Json:
 
 def _omittable_warning(interfaces: list[Interface]) -> str:
     """Return one warning about all inputs with the default None whose type does not allow None."""
-    places = {
-        name: f"`{name}` ({location.file}:{location.line})"
+    # Predictions and trainings may have inputs of the same name.
+    places = [
+        f"`{name}` ({location.file}:{location.line})"
         for interface in interfaces
         for name, location in interface.inputs.omittable.items()
-    }
+    ]
     return (
-        f"{', '.join(places.values())}: the default is None, but the type is not Optional; requests may omit "
+        f"{', '.join(places)}: the default is None, but the type is not Optional; requests may omit "
         "the input here, and must contain it on Cog; annotate it as `Optional[...]`"
     )

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from .errors import SchemaError, SourceLocation
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .input_types import InputType
+
 Json = dict[str, object]
+
+_PYTHON_TYPES: dict[str, type] = {"boolean": bool, "integer": int, "number": float, "string": str}
+"""The types of Python, by the JSON types of scalars."""
 
 
 def check_accept(prop: Json, kind: str, location: SourceLocation) -> None:
@@ -20,17 +27,84 @@ def check_accept(prop: Json, kind: str, location: SourceLocation) -> None:
         )
 
 
-def check_default(default: object, prop: Json, choices: list[object], location: SourceLocation) -> None:
-    """Raise if the default, or an item of a default list, violates a constraint of the property."""
-    for value in default if isinstance(default, list) else [default]:
-        if value is None:
-            continue
-        if choices and not any(_is_same(value, choice) for choice in choices):
+def check_keywords(prop: Json, type_: InputType, annotation: str, location: SourceLocation) -> None:
+    """Raise if a keyword does not apply to the type of the input, whose annotation is `annotation`."""
+    is_plain = type_.kind == "plain" and not type_.is_union
+    is_number = is_plain and type_.item in ("integer", "number")
+    is_text = is_plain and type_.item == "string"
+    for keywords, keys, applies, types in (
+        ("ge/le", ("minimum", "maximum"), is_number, "`int` or `float`"),
+        ("min_length/max_length", ("minLength", "maxLength"), is_text, "`str`"),
+        ("regex", ("pattern",), is_text, "`str`"),
+    ):
+        if not applies and any(key in prop for key in keys):
+            raise location.error(
+                f"incompatible input type for {keywords}: {location.parameter}: {annotation}",
+                f"remove `{keywords}`, or declare the input as {types}",
+            )
+
+
+def check_default(
+    default: object, prop: Json, type_: InputType, choices: list[object], location: SourceLocation
+) -> None:
+    """Raise if the default is no value of the type, or it or an item of it violates a constraint.
+
+    The default that is None is no default.
+    """
+    if default is None:
+        return
+    values = _items(default, location) if type_.is_list else [default]
+    for value in values:
+        converted = _converted(value, type_, location)
+        if choices and not any(_is_same(converted, choice) for choice in choices):
             raise _error(location, value, f"must be one of {choices}", "choices")
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            _check_number(value, prop, location)
-        if isinstance(value, str):
-            _check_text(value, prop, location)
+        if isinstance(converted, (int, float)):
+            _check_number(converted, prop, location)
+        if isinstance(converted, str):
+            _check_text(converted, prop, location)
+
+
+def _items(default: object, location: SourceLocation) -> list[object]:
+    if isinstance(default, (list, dict, str)):
+        return list(default)
+    raise _type_error(location, default, "list")
+
+
+def _converted(value: object, type_: InputType, location: SourceLocation) -> object:
+    """Return the value as Cog converts it to the type of the input."""
+    if type_.is_union:
+        members = type_.schema["anyOf"]
+        if not isinstance(members, list) or any(_is_value_of(value, member) for member in members):
+            return value
+        raise _type_error(location, value, "any type of the union")
+    if type_.kind in ("path", "file"):
+        if not isinstance(value, str):
+            raise _type_error(location, value, type_.kind.title())
+        return value
+    python_type = _PYTHON_TYPES.get(type_.item)
+    if type_.kind != "plain" or python_type is None:
+        return value
+    try:
+        converted: object = python_type(value)
+    except (ValueError, TypeError):
+        raise _type_error(location, value, python_type.__name__) from None
+    is_number_as_text = isinstance(value, str) and python_type in (int, float)
+    if converted != value and not is_number_as_text:
+        raise _type_error(location, value, python_type.__name__)
+    return converted
+
+
+def _is_value_of(value: object, schema: Json) -> bool:
+    """Return whether Cog accepts the value for a member of a union, whose JSON Schema is `schema`."""
+    if schema["type"] == "array":
+        items = schema["items"]
+        return isinstance(value, list) and all(
+            isinstance(items, dict) and _is_value_of(item, items) for item in value
+        )
+    if schema["type"] == "object":
+        return isinstance(value, dict)
+    accepted = (int, float) if schema["type"] == "number" else (_PYTHON_TYPES[str(schema["type"])],)
+    return type(value) in accepted
 
 
 def _check_number(value: int | float, prop: Json, location: SourceLocation) -> None:
@@ -51,9 +125,10 @@ def _check_text(value: str, prop: Json, location: SourceLocation) -> None:
         import re  # most models have no patterns
 
         try:
-            matches = re.search(pattern, value) is not None
-        except re.error:
-            return  # the server reports patterns that it cannot check
+            # From the start, as Cog: a request may match anywhere.
+            matches = re.match(pattern, value) is not None
+        except re.error as error:
+            raise _error(location, value, f"regex `{pattern}` is not valid: {error}", "regex") from None
         if not matches:
             raise _error(location, value, f"default not a regex match for `{pattern}`", "regex")
 
@@ -67,4 +142,11 @@ def _error(location: SourceLocation, value: object, reason: str, keyword: str) -
     return location.error(
         f"invalid default {value!r} for input '{location.parameter}': {reason}",
         f"change the default, or `{keyword}`",
+    )
+
+
+def _type_error(location: SourceLocation, value: object, wanted: str) -> SchemaError:
+    return location.error(
+        f"invalid default {value!r} for input '{location.parameter}': failed to normalize value as {wanted}",
+        "change the default, or the annotation",
     )

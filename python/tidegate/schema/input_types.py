@@ -41,6 +41,11 @@ class InputType:
         self.is_list = False
         self.optional = False
 
+    @property
+    def is_union(self) -> bool:
+        """Whether a value may have one of several types."""
+        return "anyOf" in self.schema
+
 
 def input_type(type_: Type, location: SourceLocation) -> InputType:
     """Convert a type; raise an error if Cog does not support inputs of this type."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from .annotations import parse
-from .constraints import check_accept, check_default
+from .constraints import check_accept, check_default, check_keywords
 from .defaults import NotStatic, default_of, shorten_floats, value_of
 from .errors import SourceLocation
 from .input_calls import Keywords, input_keywords
@@ -88,7 +88,8 @@ def read_inputs(function: Function, module: Module, *, is_method: bool) -> Input
                 f"annotate it, for example `{arg.arg}: str = {module.text(default)}`",
             )
         type_ = input_type(parse(arg.annotation, module), location)
-        _add(inputs, arg.arg, type_, _Spec(default, module, location))
+        spec = _Spec(default, module, location)
+        _add(inputs, arg.arg, type_, spec, annotation=module.text(arg.annotation))
     return inputs
 
 
@@ -130,6 +131,7 @@ class _Spec:
         keywords = input_keywords(expr, module)
         if keywords is None:
             self.default, self.has_default = _plain_default(expr, module, location), True
+            self.value = self.default
             return
         self.keywords = keywords
         if "default_factory" in keywords:
@@ -187,7 +189,7 @@ def _plain_default(expr: ast.expr, module: Module, location: SourceLocation) -> 
         ) from None
 
 
-def _add(inputs: Inputs, name: str, type_: InputType, spec: _Spec) -> None:
+def _add(inputs: Inputs, name: str, type_: InputType, spec: _Spec, *, annotation: str) -> None:
     null_default = spec.has_default and spec.default is None
     # `token: Secret = None` is the documented way to make a credential optional; for every
     # other type Cog ignores a None that the annotation does not allow.
@@ -206,7 +208,8 @@ def _add(inputs: Inputs, name: str, type_: InputType, spec: _Spec) -> None:
         prop["nullable"] = True
     _constrain(prop, spec)
     check_accept(prop, type_.kind, spec.location)
-    check_default(spec.value, prop, choices, spec.location)
+    check_keywords(prop, type_, annotation, spec.location)
+    check_default(spec.value, prop, type_, choices, spec.location)
     prop["x-order"] = len(inputs.properties)
 
     inputs.properties[name] = prop

@@ -26,7 +26,7 @@ use crate::director;
 use crate::openai::{self, error::OpenAiError};
 use crate::replicate;
 use crate::request_metrics::RejectReason;
-use crate::runpod::platform;
+use crate::runpod::{local, platform};
 use crate::workers_ai::{self, error::WorkersAiError};
 
 /// The relation of the page that sent a request to the server, as the browser reports it.
@@ -286,7 +286,16 @@ impl OriginRefusal {
 
 /// Whether a request may do more than read.
 fn changes_state(method: &Method, path: &str) -> bool {
-    !method.is_safe() || platform::changes_state_on_get(path)
+    !method.is_safe()
+        || platform::changes_state_on_get(path)
+        || local::changes_state_on_get(below_model(path))
+}
+
+/// The path without the prefix of a model.
+fn below_model(path: &str) -> &str {
+    let below = path.strip_prefix("/models/");
+    let rest = below.and_then(|below| below.match_indices('/').nth(1).map(|(at, _)| &below[at..]));
+    rest.unwrap_or(path)
 }
 
 /// Whether a browser sent the request. A page cannot change the user agent of a request that needs no
@@ -482,6 +491,9 @@ mod tests {
                 "POST /v2/echo/run",
                 "GET /v2/echo/job-take/w",
                 "GET /v2/echo/openai/v1/models",
+                "GET /v2/echo/stream/x",
+                "GET /stream/x",
+                "GET /models/local/echo/stream/x",
             ] {
                 let checked = check(&policy, request, &headers);
                 assert_eq!(checked.is_ok(), allowed, "{request} {site:?} {origin:?}");
@@ -491,6 +503,8 @@ mod tests {
                 "HEAD /",
                 "OPTIONS /predictions",
                 "GET /v2/echo/status/x",
+                "GET /models/local/echo/status/x",
+                "GET /models/stream/x/predictions/y",
             ] {
                 assert_eq!(check(&policy, request, &headers), Ok(()), "{request}");
             }

@@ -8,7 +8,7 @@ use super::example_text::example_text;
 
 /// A small valid file of each kind, as a data URI, and the words by which an input asks for it: in the
 /// media type that it accepts, or in its name.
-const FILES: [(&str, &[&str]); 7] = [
+const FILES: [(&str, &[&str]); 8] = [
     (
         "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAD0lEQVR42mP4jwMwDC0JALoev0GJ6La7AAAAAElFTkSuQmCC",
         &[
@@ -18,6 +18,11 @@ const FILES: [(&str, &[&str]); 7] = [
     (
         "data:audio/wav;base64,UklGRjQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YRAAAAAAAAAAAAAAAAAAAAAAAAAA",
         &["audio", "wav", "speech", "voice", "sound", "song", "music"],
+    ),
+    // It has no tracks.
+    (
+        "data:video/mp4;base64,AAAAGGZ0eXBpc29tAAACAGlzb21tcDQxAAAAdG1vb3YAAABsbXZoZAAAAAAAAAAAAAAAAAAAA+gAAAAAAAEAAAEAAAAAAAAAAAAAAAABAAAAAAAAAAAAAAAAAAAAAQAAAAAAAAAAAAAAAAAAQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE=",
+        &["video", "mp4", "movie"],
     ),
     (
         "data:application/zip;base64,UEsFBgAAAAAAAAAAAAAAAAAAAAAAAA==",
@@ -186,7 +191,7 @@ mod tests {
         json!({"components": {"schemas": {
             "style": {"type": "string", "enum": ["1", "2"]},
             "Input": {
-                "required": ["text", "n", "below", "style", "key", "size", "photo", "data", "clip", "many"],
+                "required": ["text", "n", "below", "style", "key", "size", "photo", "data", "clip", "film", "many"],
                 "properties": {
                     "text": {"type": "string"},
                     "n": {"type": "integer", "minimum": 3},
@@ -197,6 +202,7 @@ mod tests {
                     "photo": {"type": "string", "format": "uri"},
                     "data": {"type": "string", "format": "uri"},
                     "clip": {"type": "string", "format": "uri", "x-cog-accept": "audio/*"},
+                    "film": {"type": "string", "format": "uri", "x-cog-accept": "video/mp4"},
                     "many": {"type": "array", "items": {"type": "string", "format": "uri"}},
                     "optional": {"type": "string"},
                 },
@@ -207,13 +213,13 @@ mod tests {
     #[test]
     fn an_example_has_valid_values_for_the_required_inputs() {
         let request = ExampleRequest::new(&document(), Path::new("/nonexistent"));
-        let text = FILES[6].0;
+        let text = FILES[7].0;
         assert_eq!(request.path, "/predictions");
         assert_eq!(
             request.body,
             json!({"input": {
                 "text": "world", "n": 3, "below": 0.5, "style": "1", "key": "worldwor", "size": "512x512",
-                "photo": FILES[0].0, "data": text, "clip": FILES[1].0, "many": [text],
+                "photo": FILES[0].0, "data": text, "clip": FILES[1].0, "film": FILES[2].0, "many": [text],
             }})
         );
     }

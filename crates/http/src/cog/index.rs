@@ -1,5 +1,6 @@
 //! The index, the OpenAPI schema and the shutdown of the server.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -9,8 +10,9 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::reply::{self, ApiError};
-use super::{AppState, COG_VERSION};
+use super::{AppState, COG_VERSION, Config};
 use crate::access::Identity;
+use crate::runpod::platform::{EndpointUrls, endpoint_urls};
 use crate::shared::header_lists::accepts;
 use crate::ui;
 
@@ -26,6 +28,8 @@ struct Index {
     shutdown_url: String,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     trainings: Option<TrainingUrls>,
+    #[serde(flatten)]
+    endpoints: EndpointLinks,
 }
 
 #[derive(Serialize)]
@@ -33,6 +37,22 @@ struct TrainingUrls {
     trainings_cancel_url: String,
     trainings_idempotent_url: String,
     trainings_url: String,
+}
+
+/// The paths of the endpoints of a server that has some besides its models.
+#[derive(Default, Serialize)]
+pub(super) struct EndpointLinks {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    endpoints: BTreeMap<String, EndpointUrls>,
+}
+
+impl EndpointLinks {
+    pub(super) fn of(config: &Config) -> Self {
+        let endpoints = config.endpoints.as_ref();
+        Self {
+            endpoints: endpoints.map(endpoint_urls).unwrap_or_default(),
+        }
+    }
 }
 
 /// `GET /`: the paths of the API; for browsers, the web UI. For a Runpod handler it is a page, as on Runpod's own
@@ -94,6 +114,11 @@ fn paths(state: &AppState) -> Response {
             trainings_idempotent_url: url("/trainings/{training_id}"),
             trainings_url: url("/trainings"),
         }),
+        // The endpoints belong to the server, not to a model of it.
+        endpoints: match state.root.is_empty() {
+            true => EndpointLinks::of(&state.config),
+            false => EndpointLinks::default(),
+        },
     };
     reply::json(
         StatusCode::OK,

@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::require_admin;
 use crate::replicate::CrossApiRenderer;
+use crate::runpod::platform::EndpointRegistry;
 pub use example::{ExampleRequest, resolve_reference};
 pub(crate) use health::status as health_name;
 pub use multi_model::{HandlerRoutes, multi_model_routes};
@@ -44,6 +45,8 @@ pub struct Config {
     pub ready_file: Option<PathBuf>,
     /// Renders jobs that were created by Replicate's API: clients of this API may look them up.
     pub cross_api: CrossApiRenderer,
+    /// The endpoints of the server, which its index names.
+    pub endpoints: Option<EndpointRegistry>,
 }
 
 /// The version of this build and its source.

@@ -16,6 +16,7 @@ use tidegate_service::{ModelRegistry, ServedModel};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use super::index::EndpointLinks;
 use super::{Config, health, index, reply};
 use crate::access::{Identity, require_admin};
 use crate::ui;
@@ -71,6 +72,15 @@ pub fn multi_model_routes(
 }
 
 #[derive(Serialize)]
+struct ServerIndex {
+    #[serde(flatten)]
+    endpoints: EndpointLinks,
+    healthcheck_url: &'static str,
+    models: BTreeMap<String, ModelLinks>,
+    shutdown_url: &'static str,
+}
+
+#[derive(Serialize)]
 struct ModelLinks {
     docs_url: String,
     healthcheck_url: String,
@@ -97,8 +107,14 @@ fn list(state: &AppState) -> Response {
         (model.name().to_owned(), links)
     };
     let models: BTreeMap<String, ModelLinks> = state.models.all().iter().map(links_of).collect();
-    let body = serde_json::json!({ "healthcheck_url": "/health-check", "shutdown_url": "/shutdown", "models": models });
-    reply::json(StatusCode::OK, body.to_string().into())
+    let index = ServerIndex {
+        endpoints: EndpointLinks::of(&state.config),
+        healthcheck_url: "/health-check",
+        models,
+        shutdown_url: "/shutdown",
+    };
+    let body = serde_json::to_vec(&index).expect("the index has string keys");
+    reply::json(StatusCode::OK, body.into())
 }
 
 /// `GET /health-check`: the health of each model, and the worst of them as the status of the

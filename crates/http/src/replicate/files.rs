@@ -231,9 +231,9 @@ impl UploadForm {
                     }
                     form.content = Some(writer);
                 }
-                Some("metadata") => form.metadata = Some(text(part, limit).await?),
-                Some("filename") => fields.0 = Some(text(part, limit).await?),
-                Some("type") => fields.1 = Some(text(part, limit).await?),
+                Some("metadata") => form.metadata = Some(text("metadata", part, limit).await?),
+                Some("filename") => fields.0 = Some(text("filename", part, limit).await?),
+                Some("type") => fields.1 = Some(text("type", part, limit).await?),
                 Some(_) | None => {}
             }
         }
@@ -243,15 +243,19 @@ impl UploadForm {
     }
 }
 
-/// Reads a text part.
-async fn text(mut part: Field<'_>, limit: UploadLimit) -> Result<String, ApiError> {
+/// Reads a text part with this name.
+async fn text(
+    name: &'static str,
+    mut part: Field<'_>,
+    limit: UploadLimit,
+) -> Result<String, ApiError> {
     let mut all = Vec::new();
     while let Some(bytes) = with_stall_timeout(limit, part.chunk()).await? {
         all.extend_from_slice(&bytes);
         if all.len() > MAX_TEXT {
-            return Err(BodyError::TooLarge {
+            return Err(BodyError::PartTooLarge {
+                part: name,
                 limit: MAX_TEXT,
-                flag: None,
             }
             .into());
         }

@@ -204,7 +204,9 @@ impl IntoResponse for ApiError {
         match self {
             Self::Body(error) => {
                 let title = match error {
-                    BodyError::TooLarge { .. } => "Request too large",
+                    BodyError::TooLarge { .. } | BodyError::PartTooLarge { .. } => {
+                        "Request too large"
+                    }
                     _ => "Unreadable request",
                 };
                 error.reason().tag(problem_of(error.status(), title))

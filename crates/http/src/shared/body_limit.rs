@@ -55,6 +55,8 @@ pub(crate) enum BodyError {
         /// The flag that sets the limit.
         flag: Option<&'static str>,
     },
+    #[error("the part `{part}` of the form is larger than the limit of {limit} bytes")]
+    PartTooLarge { part: &'static str, limit: usize },
     #[error("no data of the body arrived for {after:?}{}", raised_by(*.flag))]
     Stalled {
         after: Duration,
@@ -81,7 +83,9 @@ impl BodyError {
     /// The response status and the reason under which the rejection is counted.
     fn status_and_reason(&self) -> (StatusCode, RejectReason) {
         match self {
-            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, RejectReason::BodyTooLarge),
+            Self::TooLarge { .. } | Self::PartTooLarge { .. } => {
+                (StatusCode::PAYLOAD_TOO_LARGE, RejectReason::BodyTooLarge)
+            }
             Self::Stalled { .. } => (StatusCode::REQUEST_TIMEOUT, RejectReason::BodyTooSlow),
             Self::Broken(_) => (StatusCode::BAD_REQUEST, RejectReason::BodyBroken),
             Self::NotJson(_) | Self::Encoded(_) | Self::NoContentType => (

@@ -1,6 +1,6 @@
 //! The line beside the state of a model: what its setup does, or why the model is not available.
 
-use tidegate_core::health::{Health, HealthReport};
+use tidegate_core::health::{Health, HealthReport, error_line};
 
 /// The most characters of the line.
 const MAX_DETAIL: usize = 500;
@@ -12,7 +12,7 @@ pub(super) fn detail(report: &HealthReport) -> Option<String> {
     let error = || report.health_error.as_deref().and_then(last_line);
     let text = match report.health {
         Health::Starting => logs.and_then(last_line).or_else(error),
-        Health::SetupFailed => logs.and_then(error_line).or_else(error),
+        Health::SetupFailed => logs.and_then(error_line).and_then(last_line).or_else(error),
         Health::Ready | Health::Busy | Health::Defunct | Health::Unknown => error(),
     };
     text.map(|text| text.chars().take(MAX_DETAIL).collect())
@@ -37,15 +37,6 @@ fn without_colors(line: &str) -> String {
         text.push_str(end.and_then(|end| part.get(end..)).unwrap_or_default());
     }
     text.trim().to_owned()
-}
-
-/// The line of a failed setup that says why: the last one that is not indented. Advice that follows it is.
-fn error_line(logs: &str) -> Option<String> {
-    let mut lines = logs.lines().map(str::trim_end).rev();
-    let is_error = |line: &&str| !line.is_empty() && !line.starts_with([' ', '\t']);
-    let error = lines.clone().find(is_error);
-    let line = error.or_else(|| lines.find(|line| !line.is_empty()));
-    line.and_then(last_line)
 }
 
 #[cfg(test)]

@@ -182,7 +182,7 @@ impl IntoResponse for WorkersAiError {
 impl From<BodyError> for WorkersAiError {
     fn from(error: BodyError) -> Self {
         let code = match error {
-            BodyError::TooLarge { .. } => TOO_LARGE,
+            BodyError::TooLarge { .. } | BodyError::PartTooLarge { .. } => TOO_LARGE,
             BodyError::Stalled { .. } => TIMED_OUT,
             BodyError::Broken(_) => INCOMPLETE,
             BodyError::NotJson(_) | BodyError::Encoded(_) | BodyError::NoContentType => {

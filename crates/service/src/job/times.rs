@@ -1,5 +1,7 @@
 //! The times of a job that has ended: how long it waited, and how long the model ran.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tidegate_core::health::LoadSpan;
@@ -9,6 +11,9 @@ use tidegate_core::health::LoadSpan;
 const PREDICT_TIME: &str = "predict_time";
 const QUEUE_TIME: &str = "cog.queue_time";
 const LOAD_TIME: &str = "cog.load_time";
+
+/// A job that waited for a model to load and less than this besides did not wait for a slot.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 
 /// The times of a job, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -24,14 +29,16 @@ pub struct JobTimes {
 impl JobTimes {
     /// The times of a job that waited from its creation until `now`.
     pub(crate) fn waited(created_at: Timestamp, now: Timestamp, load: Option<LoadSpan>) -> Self {
-        let waited = seconds(created_at, now);
         let load_time = load
-            .map(|load| seconds(load.began_at.max(created_at), load.ready_at.min(now)))
-            .filter(|seconds| *seconds > 0.0);
+            .map(|load| between(load.began_at.max(created_at), load.ready_at.min(now)))
+            .filter(|time| !time.is_zero());
+        let queue_time = between(created_at, now).saturating_sub(load_time.unwrap_or_default());
+        // The rest of a job that waited for the load only is what its admission took.
+        let waited_for_slot = load_time.is_none() || queue_time >= SHORTEST_WAIT;
         Self {
             predict_time: 0.0,
-            queue_time: Some((waited - load_time.unwrap_or_default()).max(0.0)),
-            load_time,
+            queue_time: waited_for_slot.then_some(queue_time.as_secs_f64()),
+            load_time: load_time.map(|time| time.as_secs_f64()),
         }
     }
 
@@ -57,9 +64,9 @@ impl JobTimes {
     }
 }
 
-/// The seconds between two times; zero if the clock was set back between them.
-fn seconds(from: Timestamp, to: Timestamp) -> f64 {
-    to.duration_since(from).as_secs_f64().max(0.0)
+/// The time between two timestamps; zero if the clock was set back between them.
+pub(super) fn between(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -87,7 +94,22 @@ mod tests {
         assert_eq!(waits(Some((50, 99))), (Some(10.0), None));
         assert_eq!(waits(Some((50, 103))), (Some(7.0), Some(3.0)));
         assert_eq!(waits(Some((102, 104))), (Some(8.0), Some(2.0)));
-        assert_eq!(waits(Some((50, 200))), (Some(0.0), Some(10.0)));
+        assert_eq!(waits(Some((50, 200))), (None, Some(10.0)));
+    }
+
+    #[test]
+    fn what_the_admission_takes_after_a_load_is_no_queue_time() {
+        let waits = |micros: i64| {
+            let load = LoadSpan {
+                began_at: at(99),
+                ready_at: at(101),
+            };
+            let now = at(101) + jiff::SignedDuration::from_micros(micros);
+            let times = JobTimes::waited(at(100), now, Some(load));
+            (times.queue_time, times.load_time)
+        };
+        assert_eq!(waits(330), (None, Some(1.0)));
+        assert_eq!(waits(250_000), (Some(0.25), Some(1.0)));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use tidegate_core::remote::RemoteFact;
 use tidegate_core::{LogSource, Metric, MetricMode, Status, Step, metrics};
 
+use super::times::between;
 use super::{Job, JobTimes, MAX_LOGS, MAX_METRICS, OutputTooLarge, VALUE_OVERHEAD, now};
 use crate::snapshot::{ReadPosition, Snapshot, TerminalState};
 use crate::stream::{History, StreamEvent};
@@ -214,11 +215,6 @@ impl Job {
             512 + self.input_len() + state.logs.len() + outputs + events + history
         })
     }
-}
-
-/// The time between two timestamps; zero when the clock was set back between them.
-fn between(from: Timestamp, to: Timestamp) -> Duration {
-    Duration::try_from(to.duration_since(from)).unwrap_or_default()
 }
 
 /// The end of a job, before it is visible.

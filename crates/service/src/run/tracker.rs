@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tidegate_core::health::Health;
+use tidegate_core::health::{Health, LoadSpan};
 use tidegate_core::planted;
 use tidegate_core::port::{Admission, Admitted, BoxFuture, OnCommitted, WaitPolicy};
 use tidegate_core::{Event, LogSource, Refusal, Work};
@@ -209,7 +209,10 @@ impl Tracker {
             };
             let result = tokio::select! {
                 biased;
-                stop = &mut stopped => return TrackerResult::Ended(stop.terminal()),
+                stop = &mut stopped => {
+                    self.measure_wait();
+                    return TrackerResult::Ended(stop.terminal());
+                }
                 () = cancelled(leave_at.clone()) => return TrackerResult::Left,
                 result = pending => result,
             };
@@ -230,8 +233,7 @@ impl Tracker {
             was_refused = true;
         };
         if waits {
-            let load = self.service.model.executor.last_load();
-            self.clock.waits = JobTimes::waited(self.job.created_at(), now(), load);
+            let load = self.measure_wait();
             self.spans.admit(&self.job, load);
         }
         self.job.assign();
@@ -265,6 +267,13 @@ impl Tracker {
             Ok(began_at) => self.run_on_executor(admission, began_at).await,
             Err(result) => result,
         }
+    }
+
+    /// Records how long the job has waited; returns the load of the model that it waited for.
+    fn measure_wait(&mut self) -> Option<LoadSpan> {
+        let load = self.service.model.executor.last_load();
+        self.clock.waits = JobTimes::waited(self.job.created_at(), now(), load);
+        load
     }
 
     fn is_left_when_refused(&self) -> bool {

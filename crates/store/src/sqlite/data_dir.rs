@@ -10,8 +10,13 @@ use crate::migration::MigrationMark;
 
 /// The name of the database file.
 const DATABASE: &str = "tidegate.db";
-/// The name of the lock file, which contains the process id of its owner.
+/// The name of the lock file, which contains the process id of its owner, and [`STOPPING`] while the owner
+/// shuts down.
 const LOCK: &str = "tidegate.lock";
+/// The word after the process id of an owner that will soon release the lock.
+const STOPPING: &str = "stopping";
+/// The most bytes of a lock file.
+const MAX_OWNER: u64 = 32;
 
 /// The name of the file of leases that are not in the database yet.
 const LEASE_MARKERS: &str = "tidegate.leases";
@@ -20,6 +25,24 @@ const LEASE_MARKERS: &str = "tidegate.leases";
 const MIGRATED: &str = "tidegate.migrated";
 /// The first word of this file while the migration is not finished.
 const BEGUN: &str = "begun";
+
+/// Records in the lock file of a folder that this process, which has locked it, shuts down. Other processes
+/// then wait for the lock instead of giving up.
+pub(crate) fn announce_stop(folder: &Path) -> io::Result<()> {
+    let mut lock = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(folder.join(LOCK))?;
+    let mut text = String::new();
+    Read::by_ref(&mut lock)
+        .take(MAX_OWNER)
+        .read_to_string(&mut text)?;
+    // After the id, where the file ends.
+    match text.trim().parse() == Ok(std::process::id()) {
+        true => write!(lock, " {STOPPING}"),
+        false => Ok(()),
+    }
+}
 
 /// Records that the data of the folder is in a database, or will be.
 pub(crate) fn mark_migrated(folder: &Path, target: &str, mark: MigrationMark) -> io::Result<()> {
@@ -61,9 +84,11 @@ impl LockedDataDir {
         match lock.try_lock() {
             Ok(()) => write_owner(&mut lock).map_err(folder_error)?,
             Err(TryLockError::WouldBlock) => {
+                let owner = Owner::read(lock);
                 return Err(StoreOpenError::InUse {
                     folder: path.to_owned(),
-                    owner: owner(lock),
+                    is_stopping: owner.is_stopping,
+                    owner: owner.name,
                 });
             }
             Err(TryLockError::Error(source)) => return Err(folder_error(source)),
@@ -138,12 +163,25 @@ fn write_owner(lock: &mut File) -> io::Result<()> {
     lock.write_all(std::process::id().to_string().as_bytes())
 }
 
-/// The process that holds the lock. It may not have written its id yet.
-fn owner(lock: File) -> String {
-    let mut text = String::new();
-    let read = lock.take(20).read_to_string(&mut text);
-    match (read, text.trim().parse::<u32>()) {
-        (Ok(_), Ok(pid)) => format!("process {pid}"),
-        _ => "a process that has just started".to_owned(),
+/// The process that holds the lock.
+struct Owner {
+    name: String,
+    is_stopping: bool,
+}
+
+impl Owner {
+    /// Reads the lock file. Its owner may not have written its id yet.
+    fn read(lock: File) -> Self {
+        let mut text = String::new();
+        let read = lock.take(MAX_OWNER).read_to_string(&mut text);
+        let (id, state) = text.split_once(' ').unwrap_or((&text, ""));
+        let name = match (read, id.trim().parse::<u32>()) {
+            (Ok(_), Ok(pid)) => format!("process {pid}"),
+            _ => "a process that has just started".to_owned(),
+        };
+        Self {
+            name,
+            is_stopping: state == STOPPING,
+        }
     }
 }

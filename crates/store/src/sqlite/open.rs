@@ -12,7 +12,7 @@ use tidegate_core::clock;
 use tidegate_core::store::StoreMetrics;
 
 use super::checkpoint::Checkpointer;
-use super::data_dir::LockedDataDir;
+use super::data_dir::{self, LockedDataDir};
 use super::error::is_full;
 use super::lease_markers::{LeaseMarker, LeaseMarkers};
 use super::reader_pool::ReaderPool;
@@ -65,6 +65,8 @@ pub enum StoreOpenError {
         folder: PathBuf,
         /// The process that uses it, if known.
         owner: String,
+        /// Whether this process shuts down, so that the folder will soon be free.
+        is_stopping: bool,
     },
     /// The data is in a PostgreSQL database now.
     #[error(
@@ -161,6 +163,12 @@ impl SqliteStore {
         let folder = LockedDataDir::lock(folder.as_ref())?;
         folder.check_not_migrated()?;
         Self::open_locked(folder, options)
+    }
+
+    /// Tells other processes that the store in this folder, which this process has opened, will be closed
+    /// soon: they wait for it.
+    pub fn announce_stop(folder: &Path) -> io::Result<()> {
+        data_dir::announce_stop(folder)
     }
 
     /// Opens the store in a folder that has one, also if it was migrated.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 /// The address of a running server, and the token for it.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct ConnectArgs {
     /// URL of the server
     #[arg(
@@ -42,7 +42,7 @@ pub(crate) struct TrustArgs {
 /// Show the models, processes, queues and jobs of a running server.
 ///
 /// Lists the models with their processes and queues, then waiting and running jobs, newest first. With an admin token the list has the processes and the jobs of all accounts, otherwise the jobs of your account.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct PsArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
@@ -52,7 +52,7 @@ pub(crate) struct PsArgs {
     /// List only jobs of this account; `~` is the anonymous account
     #[arg(long, value_name = "NAME")]
     pub(crate) account: Option<String>,
-    /// List only this model and its jobs
+    /// List only this model and its jobs: OWNER/NAME, NAME or the name of an endpoint
     #[arg(long, value_name = "OWNER/NAME")]
     pub(crate) model: Option<String>,
     /// Maximum number of jobs

@@ -292,6 +292,8 @@ fn client_routes(
         build: build_info::BUILD,
         ready_file: env.ready_file.clone(),
         cross_api: cross_api.clone(),
+        // Each process of the cluster has some of them.
+        endpoints: None,
     };
     let handler = runpod::local::Config {
         max_body: args.max_body,

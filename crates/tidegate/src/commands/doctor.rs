@@ -14,6 +14,7 @@ use crate::environments::EnvironmentStore;
 use crate::model_source::ModelSource;
 use crate::models::ServeTarget;
 use crate::python::Python;
+use crate::usage_error::UsageError;
 use crate::{build_info, exit};
 
 /// A script for the interpreter that prints one fact per line.
@@ -136,9 +137,10 @@ fn model(
     let model = match ModelSource::read(dir, &args, env) {
         Ok(model) => model,
         Err(error) => {
+            let remedy = UsageError::hint_of(&error);
             return checks.fail(
                 &format!("{error:#}"),
-                "`tidegate init` creates a working model",
+                remedy.unwrap_or("correct the model as the message describes"),
             );
         }
     };

@@ -6,6 +6,7 @@ use super::doctor::CheckReport;
 use crate::environments::{self, BuildSpec, EnvironmentStore, Notice};
 use crate::model_source::ModelSource;
 use crate::python::Python;
+use crate::shell;
 
 /// Checks the packages of a model. Returns the interpreter that runs it. `links` is a folder for temporary
 /// files.
@@ -73,6 +74,6 @@ fn compare(checks: &mut CheckReport, python: &Python, requirements: &[String], d
             python.program.display(),
             unmet.replace('\n', ", ")
         ),
-        &format!("tidegate install {}", dir.display()),
+        &format!("tidegate install {}", shell::word(dir)),
     );
 }

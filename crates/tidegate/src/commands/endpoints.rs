@@ -12,6 +12,7 @@ use crate::cli::{
     AddEndpointArgs, EndpointEnvArgs, EndpointsArgs, EndpointsCommand, EnvFormat,
     ListEndpointsArgs, RemoveEndpointArgs,
 };
+use crate::shell;
 
 #[derive(Debug, Deserialize)]
 struct EndpointList {
@@ -106,7 +107,7 @@ async fn env(args: &EndpointEnvArgs) -> anyhow::Result<String> {
     Ok(match args.format {
         EnvFormat::Json => serde_json::to_string_pretty(&env)?,
         EnvFormat::Shell => lines(&env, |name, value| {
-            format!("export {name}={}", shell_quoted(value))
+            format!("export {name}={}", shell::quoted(value))
         }),
         EnvFormat::Docker => lines(&env, |name, value| format!("{name}={value}")),
     })
@@ -117,20 +118,4 @@ fn lines(env: &BTreeMap<String, String>, line: impl Fn(&str, &str) -> String) ->
         .map(|(name, value)| line(name, value))
         .collect::<Vec<_>>()
         .join("\n")
-}
-
-/// Quotes a value for a shell, which must not expand `$ID`.
-fn shell_quoted(value: &str) -> String {
-    format!("'{}'", value.replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shell_reads_the_original_value() {
-        assert_eq!(shell_quoted("a$ID?b&c"), "'a$ID?b&c'");
-        assert_eq!(shell_quoted("it's"), r"'it'\''s'");
-    }
 }

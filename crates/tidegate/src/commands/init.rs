@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 
 use crate::cli::InitArgs;
+use crate::model_source::is_handler_folder;
 use crate::predictor_file::predictor_in;
+use crate::shell;
 use crate::usage_error::UsageError;
 
 const COG_YAML: &str = include_str!("init/cog.yaml");
@@ -33,6 +35,15 @@ pub(crate) fn init(args: &InitArgs) -> anyhow::Result<ExitCode> {
     let existing = CODE_FILES
         .into_iter()
         .find(|(file, _)| dir.join(file).exists());
+    // A cog.yaml would hide the handler.
+    if existing.is_none() && is_handler_folder(dir) {
+        let message = format!(
+            "`{}` has a handler.py, which needs no cog.yaml",
+            dir.display()
+        );
+        let next = format!("tidegate serve {}", shell::word(dir));
+        return Err(UsageError::new(message).hint(next).into());
+    }
     let created = match existing {
         Some((file, key)) => describe_model(dir, file, key)?,
         None => {
@@ -44,7 +55,7 @@ pub(crate) fn init(args: &InitArgs) -> anyhow::Result<ExitCode> {
     writeln!(
         std::io::stderr().lock(),
         "{created}\n  next: tidegate serve {}",
-        dir.display()
+        shell::word(dir)
     )
     .ok();
     Ok(ExitCode::SUCCESS)

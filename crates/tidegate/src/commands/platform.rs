@@ -38,7 +38,8 @@ pub(crate) async fn platform(
         args.data_dir.as_ref(),
         Path::new("platform"),
         args.listen.port,
-    )?;
+    )
+    .await?;
     let documents = data.as_ref().map(|data| Arc::clone(&data.ports.documents));
     let webhook_secrets = server.webhook_secrets.clone();
     let models = ModelRegistry::new(lookup_service(args, env, webhook_secrets, data.as_ref())?);
@@ -78,6 +79,7 @@ pub(crate) async fn platform(
     let cause = server
         .until_shutdown(pending(), &CancellationToken::new())
         .await;
+    data_dir::announce_stop(data.as_ref().and_then(DurableState::sqlite_folder));
     let forced = server
         .drain(async |http| {
             shutdown::drain(&models, Some(&endpoints), args.drain_timeout, http).await

@@ -183,7 +183,9 @@ async fn predict_locally(
     let jobs = factory.job_service(Arc::new(executor.clone()), target)?;
     let result = tokio::select! {
         result = run_once(args, &model, &jobs, live) => result,
-        _ = signals.next() => Err(anyhow::anyhow!("interrupted")),
+        cause = signals.next() => {
+            Err(UsageError::new("interrupted").exit_code(cause.forced_exit_code()).into())
+        }
     };
     executor.stop().await;
     result

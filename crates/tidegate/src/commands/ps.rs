@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::admin_client::{AdminClient, JobList};
 use crate::cli::PsArgs;
+use crate::models::choose;
 
 pub(crate) use status::{ModelRow, ServerStatus};
 use tables::{RowFilter, status_tables};
@@ -23,6 +24,7 @@ pub(crate) const STATUS: [&str; 2] = ["admin", "status"];
 
 pub(crate) async fn ps(args: &PsArgs) -> anyhow::Result<ExitCode> {
     let server = AdminClient::new(&args.connect)?;
+    let args = &with_full_model_name(&server, args).await?;
     let text = match args {
         PsArgs { json: true, .. } => json(&server, args).await?,
         PsArgs { quiet: true, .. } => {
@@ -34,6 +36,34 @@ pub(crate) async fn ps(args: &PsArgs) -> anyhow::Result<ExitCode> {
     // Ignored, because the reader may close the pipe early.
     std::io::stdout().lock().write_all(text.as_bytes()).ok();
     Ok(ExitCode::SUCCESS)
+}
+
+/// The same arguments with the model's name in its jobs. A model that is no longer served is known if it has
+/// jobs.
+async fn with_full_model_name(server: &AdminClient, args: &PsArgs) -> anyhow::Result<PsArgs> {
+    let Some(wanted) = args.model.as_deref() else {
+        return Ok(args.clone());
+    };
+    let status: ServerStatus = server.get(&STATUS, &[]).await?;
+    let names: Vec<String> = status.models.iter().map(ModelRow::job_model).collect();
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    match choose(&names, Some(wanted), "the server") {
+        Ok(name) => Ok(PsArgs {
+            model: Some(name.to_owned()),
+            ..args.clone()
+        }),
+        Err(unknown) if status.server.command == "router" => Err(unknown.into()),
+        Err(unknown) => {
+            let query = [("model", wanted), ("limit", "1")];
+            let JobList { jobs, .. } = server.get(&["admin", "jobs"], &query).await?;
+            match jobs.is_empty() {
+                true => Err(unknown.into()),
+                false => Ok(args.clone()),
+            }
+        }
+    }
 }
 
 /// The responses of the server, as one object.

@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Weak};
 
@@ -106,7 +106,14 @@ pub(crate) async fn serve(
         .replicate
         .config(args, &server.url, server.webhook_secrets.clone())?;
     let cross_api = replicate.cross_api();
-    let mut routes = routes(args, env, &served, replicate, &shutdown_requested);
+    let mut routes = routes(
+        args,
+        env,
+        &served,
+        replicate,
+        endpoints.as_ref(),
+        &shutdown_requested,
+    );
     if let Some(endpoints) = &endpoints {
         routes = routes.merge(endpoint_routes(args, &server, endpoints).await?);
     }
@@ -135,6 +142,7 @@ pub(crate) async fn serve(
         gpus: served.gpus,
     });
     let cause = server.until_shutdown(background, &shutdown_requested).await;
+    data_dir::announce_stop(served.sqlite_folder.as_deref());
     let forced = server
         .drain(async |http| {
             http.while_running(RouterMembership::leave(membership.as_ref()))
@@ -172,6 +180,8 @@ struct ServedModels {
     loader: Arc<ModelLoader>,
     replicate: ReplicateSetup,
     store: Option<StorePorts>,
+    /// The data directory, if the store is in it.
+    sqlite_folder: Option<PathBuf>,
     gpus: Arc<dyn GpuSource>,
     /// The model, if there is only one.
     single: Option<ModelSource>,
@@ -189,7 +199,9 @@ async fn load_models(
     postgres: Option<Arc<PostgresStore>>,
 ) -> anyhow::Result<ServedModels> {
     let key = data_dir_key(args, &target, single.as_ref());
-    let state = open_state(args, key, postgres)?;
+    let state = open_state(args, key, postgres).await?;
+    let sqlite_folder = state.as_ref().and_then(DurableState::sqlite_folder);
+    let sqlite_folder = sqlite_folder.map(Path::to_owned);
     let replicate = ReplicateSetup::open(args, state.as_ref()).await?;
     let queue = redis_queue::open(&args.redis, args.upkeep.max_deliveries, state.as_ref()).await?;
     let mut gpus =
@@ -234,6 +246,7 @@ async fn load_models(
         loader,
         replicate,
         store,
+        sqlite_folder,
         gpus: gpu_source,
         single,
         _banner_reset: BannerReset(banner),
@@ -303,14 +316,14 @@ async fn open_postgres(args: &ServeArgs) -> Result<Option<Arc<PostgresStore>>, U
 }
 
 /// The jobs are in the database, or in the data directory.
-fn open_state(
+async fn open_state(
     args: &ServeArgs,
     key: &Path,
     postgres: Option<Arc<PostgresStore>>,
 ) -> Result<Option<DurableState>, UsageError> {
     let (data_dir, port) = (args.data_dir.as_ref(), args.listen.port);
     let Some(postgres) = postgres else {
-        return data_dir::open(data_dir, key, port);
+        return data_dir::open(data_dir, key, port).await;
     };
     Ok(Some(DurableState {
         name: postgres.location().to_owned(),
@@ -460,10 +473,11 @@ fn routes(
     env: &CogEnv,
     served: &ServedModels,
     replicate: replicate::Config,
+    endpoints: Option<&EndpointSetup>,
     shutdown: &CancellationToken,
 ) -> Router {
     let models = served.models.clone();
-    let cog = cog_config(args, env, replicate.cross_api());
+    let cog = cog_config(args, env, replicate.cross_api(), endpoints);
     let limits = Arc::clone(&replicate.limits);
     let replicate_routes = replicate::routes(models.clone(), replicate)
         .merge(openai::routes(
@@ -517,13 +531,19 @@ async fn endpoint_routes(
     ))
 }
 
-fn cog_config(args: &ServeArgs, env: &CogEnv, cross_api: CrossApiRenderer) -> cog::Config {
+fn cog_config(
+    args: &ServeArgs,
+    env: &CogEnv,
+    cross_api: CrossApiRenderer,
+    endpoints: Option<&EndpointSetup>,
+) -> cog::Config {
     cog::Config {
         max_body: args.max_body,
         body_timeout: args.body_timeout,
         build: build_info::BUILD,
         ready_file: env.ready_file.clone(),
         cross_api,
+        endpoints: endpoints.map(|setup| setup.endpoints.clone()),
     }
 }
 

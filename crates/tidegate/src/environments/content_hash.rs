@@ -63,7 +63,7 @@ impl Fields {
 /// What identifies the content of a file or folder; nothing if it cannot be read.
 fn content_of(path: &Path) -> Vec<u8> {
     if path.is_dir() {
-        let version = source_version::of_folder(path);
+        let version = source_version::of_package(path);
         return version
             .map(|version| version.id.into_bytes())
             .unwrap_or_default();
@@ -113,6 +113,29 @@ mod tests {
         ] {
             assert_ne!(hash(&[("cog.yaml", other)]), base, "{other}");
         }
+    }
+
+    #[test]
+    fn what_building_a_package_writes_into_its_folder_does_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let hash = || of(&BuildSpec::read(dir.path()).unwrap(), Path::new("none"));
+        write("cog.yaml", "build:\n  python_requirements: r.txt\n");
+        write("r.txt", "-e ./pkg\n");
+        write("pkg/src/one/a.py", "1");
+        let before = hash();
+        write("pkg/build/lib/one/a.py", "1");
+        write("pkg/dist/one-1.whl", "1");
+        write("pkg/src/one.egg-info/SOURCES.txt", "1");
+        write("pkg/one.egg-info/PKG-INFO", "1");
+        write("pkg/src/one/__pycache__/a.pyc", "1");
+        assert_eq!(hash(), before);
+        write("pkg/src/one/build/b.py", "1");
+        assert_ne!(hash(), before, "a module may be named `build`");
     }
 
     #[test]

@@ -33,9 +33,7 @@ pub(super) fn find(
         return Err(UsageError::new(format!(
             "`python_version` is {wanted}, and models need Python {OLDEST} or newer"
         ))
-        .hint(format!(
-            "set `python_version: \"{OLDEST}\"` or a newer version in cog.yaml"
-        )));
+        .hint(newer_version_advice()));
     }
     let found = std::iter::once(default.to_owned())
         .chain(candidates(wanted))
@@ -49,6 +47,11 @@ pub(super) fn find(
         ))
         .hint("install it, or install `uv`, which downloads it: https://docs.astral.sh/uv; or change `python_version`")),
     }
+}
+
+/// What to do about a version that is too old.
+pub(super) fn newer_version_advice() -> String {
+    format!("set `python_version: \"{OLDEST}\"` or a newer version in cog.yaml")
 }
 
 /// Interpreters that may have the version: those on `PATH`, and those that pyenv has installed.

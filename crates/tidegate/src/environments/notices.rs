@@ -6,8 +6,9 @@ use std::sync::{Mutex, PoisonError};
 
 use super::build_spec::BuildSpec;
 use super::interpreter;
-use super::python_version::PythonVersion;
+use super::python_version::{OLDEST, PythonVersion};
 use super::system_packages;
+use crate::shell;
 
 /// What a user should know about a model's `cog.yaml`.
 #[derive(Debug, PartialEq, Eq)]
@@ -62,7 +63,10 @@ fn version_notice(wanted: PythonVersion, python: &Path, dir: &Path) -> Option<No
             "cog.yaml asks for Python {wanted}, and the model runs with Python {version} (`{}`)",
             python.display()
         ),
-        remedy: format!("`tidegate install {}`", dir.display()),
+        remedy: match wanted < OLDEST {
+            true => interpreter::newer_version_advice(),
+            false => format!("`tidegate install {}`", shell::word(dir)),
+        },
     })
 }
 
@@ -130,6 +134,24 @@ mod tests {
         for (notice, part) in found.iter().zip(expected) {
             assert!(notice.contains(part), "{notice}");
         }
+    }
+
+    #[test]
+    fn the_advice_for_another_version_can_be_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("my model");
+        std::fs::create_dir(&folder).unwrap();
+        let python = interpreter::tests::python(dir.path(), "3.98.2");
+        let advice = |version: &str| {
+            let notice = version_notice(version.parse().unwrap(), &python, &folder);
+            match notice {
+                Some(Notice::Warning { remedy, .. }) => remedy,
+                other => panic!("{other:?}"),
+            }
+        };
+        let install = format!("`tidegate install '{}'`", folder.display());
+        assert_eq!(advice("3.97"), install);
+        assert_eq!(advice("3.8"), interpreter::newer_version_advice());
     }
 
     #[test]

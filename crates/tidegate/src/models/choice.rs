@@ -16,9 +16,12 @@ pub(crate) fn choose<'a>(
     wanted: Option<&str>,
     place: &str,
 ) -> Result<&'a str, UsageError> {
-    let matches = |name: &&&str| {
-        wanted.is_none_or(|wanted| **name == wanted || name.rsplit('/').next() == Some(wanted))
-    };
+    // A short name may be the last part of another one, too.
+    if let Some(exact) = names.iter().find(|name| Some(**name) == wanted) {
+        return Ok(exact);
+    }
+    let matches =
+        |name: &&&str| wanted.is_none_or(|wanted| name.rsplit('/').next() == Some(wanted));
     let found: Vec<&&str> = names.iter().filter(matches).collect();
     match (&found[..], wanted) {
         ([only], _) => Ok(**only),
@@ -96,6 +99,10 @@ mod tests {
             Err("here has no model `gone`".to_owned())
         );
         assert_eq!(chosen(None), Err("here has several models".to_owned()));
+        assert_eq!(
+            choose(&["echo", "ann/echo"], Some("echo"), "here").ok(),
+            Some("echo")
+        );
         assert_eq!(choose(&names[..1], None, "here").ok(), Some("ann/echo"));
     }
 }

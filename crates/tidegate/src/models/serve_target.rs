@@ -15,12 +15,14 @@ pub(crate) enum ServeTarget {
 
 impl ServeTarget {
     /// A folder that is no model and contains models is a folder of models. A subfolder of a model is the
-    /// model.
+    /// model. The paths of folders are absolute, because installers and children run in other folders; that
+    /// of a script stays as it was given, because the script can read it.
     pub(crate) fn of(dir: &Path) -> Self {
         let is_model = |dir: &Path| dir.join(COG_YAML).exists() || is_handler_folder(dir);
         match dir.canonicalize() {
             Ok(root) if !is_model(&root) && !models_in(&root).is_empty() => Self::Folder(root),
-            Ok(_) | Err(_) => Self::Single(project_dir(dir)),
+            Ok(root) if root.is_dir() => Self::Single(project_dir(&root)),
+            Ok(_) | Err(_) => Self::Single(dir.to_owned()),
         }
     }
 

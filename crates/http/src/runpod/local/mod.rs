@@ -83,6 +83,11 @@ pub fn routes(model: Arc<ServedModel>, config: Config) -> Router {
         .with_state(app)
 }
 
+/// Whether also a GET of this path changes state: what a client has read of a stream is not sent again.
+pub(crate) fn changes_state_on_get(path: &str) -> bool {
+    path.starts_with("/stream/")
+}
+
 /// Whether the id is a valid path segment.
 fn is_plain(id: &str) -> bool {
     !id.is_empty()

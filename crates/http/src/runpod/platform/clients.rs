@@ -28,11 +28,12 @@ use super::wire::JobRequest;
 use super::{AppState, render};
 use crate::access::Identity;
 use crate::runpod::status::status_name;
+use crate::shared::body_limit::BodyError;
 use crate::shared::response::json;
 use crate::shared::trace_headers::trace_headers;
 
 /// The maximum sizes of bodies, in bytes.
-const MAX_RUN: usize = 10 * 1000 * 1000;
+pub(super) const MAX_RUN: usize = 10 * 1000 * 1000;
 pub(super) const MAX_RUNSYNC: usize = 20 * 1000 * 1000;
 /// The prefix of the ids of `runsync` jobs.
 const SYNC: &str = "sync-";
@@ -50,7 +51,12 @@ const MAX_LISTED: usize = 100;
 /// `POST /v2/{endpoint}/run`
 pub(super) async fn run(request: ClientRequest, body: Body) -> Result<Response, ApiError> {
     let endpoint = request.access_endpoint(RequestKind::Run)?;
-    let job_request = JobRequest::read(&request.app.body(body, MAX_RUN).await?)?;
+    let body = request.app.body(body, MAX_RUN).await;
+    let body = body.map_err(|error| match error {
+        ApiError::Body(BodyError::TooLarge { .. }) => ApiError::RunTooLarge,
+        other => other,
+    })?;
+    let job_request = JobRequest::read(&body)?;
     let job = request
         .submit(&endpoint, new_id("", "-u1"), job_request)
         .await?;

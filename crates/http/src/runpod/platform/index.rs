@@ -9,7 +9,7 @@ use axum::response::Response;
 use serde::Serialize;
 
 use super::clients::ok_json;
-use super::{AppState, ROOT};
+use super::{AppState, EndpointRegistry, ROOT};
 use crate::ui;
 
 #[derive(Serialize)]
@@ -22,8 +22,9 @@ struct PlatformIndex {
     endpoints: BTreeMap<String, EndpointUrls>,
 }
 
+/// The paths of one endpoint.
 #[derive(Serialize)]
-struct EndpointUrls {
+pub(crate) struct EndpointUrls {
     run_url: String,
     runsync_url: String,
     status_url: String,
@@ -39,6 +40,17 @@ pub(super) async fn index(State(app): State<Arc<AppState>>, headers: HeaderMap) 
 }
 
 fn paths(app: &AppState) -> Response {
+    ok_json(&PlatformIndex {
+        tidegate_version: env!("CARGO_PKG_VERSION"),
+        healthcheck_url: "/health-check",
+        metrics_url: "/metrics",
+        endpoints_url: "/admin/endpoints",
+        endpoints: endpoint_urls(&app.endpoints),
+    })
+}
+
+/// The paths of each endpoint.
+pub(crate) fn endpoint_urls(endpoints: &EndpointRegistry) -> BTreeMap<String, EndpointUrls> {
     let urls_of = |name: &str| {
         let at = |path: &str| format!("{ROOT}{name}/{path}");
         EndpointUrls {
@@ -51,16 +63,8 @@ fn paths(app: &AppState) -> Response {
             openai_url: at("openai/v1"),
         }
     };
-    ok_json(&PlatformIndex {
-        tidegate_version: env!("CARGO_PKG_VERSION"),
-        healthcheck_url: "/health-check",
-        metrics_url: "/metrics",
-        endpoints_url: "/admin/endpoints",
-        endpoints: app
-            .endpoints
-            .all()
-            .iter()
-            .map(|endpoint| (endpoint.name.clone(), urls_of(&endpoint.name)))
-            .collect(),
-    })
+    let all = endpoints.all();
+    all.iter()
+        .map(|endpoint| (endpoint.name.clone(), urls_of(&endpoint.name)))
+        .collect()
 }

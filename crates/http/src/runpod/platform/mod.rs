@@ -35,6 +35,7 @@ pub use endpoints::{
     Endpoint, EndpointFactory, EndpointRegistry, InvalidEndpointName, OpenEndpointError,
     RemoveEndpointError, UnfinishedJobs, WorkerKeys, register_endpoint, registered_endpoints,
 };
+pub(crate) use index::{EndpointUrls, endpoint_urls};
 pub use limits::EndpointLimits;
 pub use render::renderer;
 pub use stream_cursors::StreamCursors;
@@ -61,10 +62,11 @@ pub(crate) fn is_worker_path(path: &str) -> bool {
     route_of(path).is_some_and(|route| WORKER_ROUTES.contains(&route))
 }
 
-/// Whether also a GET of this path changes state: workers fetch jobs with it, and OpenAI requests are
-/// jobs.
+/// Whether also a GET of this path changes state: workers fetch jobs with it, OpenAI requests are jobs, and
+/// what a client has read of a stream is not sent again.
 pub(crate) fn changes_state_on_get(path: &str) -> bool {
-    route_of(path).is_some_and(|route| route == "openai" || WORKER_ROUTES.contains(&route))
+    route_of(path)
+        .is_some_and(|route| matches!(route, "openai" | "stream") || WORKER_ROUTES.contains(&route))
 }
 
 /// The segment after the endpoint.

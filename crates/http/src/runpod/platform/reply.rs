@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use tidegate_core::Refusal;
 use tidegate_remote::ReportRejection;
 
+use super::clients::{MAX_RUN, MAX_RUNSYNC};
 use super::endpoints::{OpenEndpointError, RemoveEndpointError};
 use super::limits::RateLimitExceeded;
 use crate::request_metrics::RejectReason;
@@ -41,6 +42,10 @@ pub(super) enum ApiError {
     InvalidWorkerKey,
     #[error(transparent)]
     Body(#[from] BodyError),
+    #[error(
+        "the body is larger than {MAX_RUN} bytes, Runpod's limit for run, which cannot be raised; runsync takes up to {MAX_RUNSYNC} bytes"
+    )]
+    RunTooLarge,
     #[error(transparent)]
     Envelope(#[from] BodyParseError),
     #[error(transparent)]
@@ -85,6 +90,7 @@ impl ApiError {
     fn reason(&self) -> Option<RejectReason> {
         match self {
             Self::Body(error) => Some(error.reason()),
+            Self::RunTooLarge => Some(RejectReason::BodyTooLarge),
             Self::RateLimited(_) => Some(RejectReason::RateLimited),
             Self::InvalidWorkerKey => Some(RejectReason::NoToken),
             _ => None,
@@ -105,6 +111,7 @@ impl ApiError {
             Self::RateLimited(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::InvalidWorkerKey => StatusCode::UNAUTHORIZED,
             Self::Body(error) => error.status(),
+            Self::RunTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Refused(refusal) => refusal_status(refusal),
             // A worker sends a report again after 5xx only.
             Self::Store | Self::NoOwner | Self::ReportRejected(_) => {

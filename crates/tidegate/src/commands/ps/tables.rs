@@ -2,6 +2,8 @@
 
 use indicatif::BinaryBytes;
 use jiff::Timestamp;
+use serde::Deserialize;
+use tidegate_core::health::error_line;
 use tidegate_core::record::Target;
 
 use super::gpus;
@@ -110,7 +112,13 @@ fn processes(status: &ServerStatus, filter: RowFilter<'_>, now: Timestamp) -> St
                 busy(process.jobs, process.slots),
                 or_none(memory.map(|bytes| BinaryBytes(bytes).to_string())),
                 process.restarts.to_string(),
-                or_none(process.last_end.as_deref().map(short_error)),
+                or_none(
+                    process
+                        .last_end
+                        .as_deref()
+                        .and_then(error_line)
+                        .map(short_error),
+                ),
             ]
         }),
     )
@@ -260,8 +268,29 @@ fn ago(seconds: f64) -> String {
     format!("{} ago", short_duration(seconds))
 }
 
+/// The error of a Runpod handler's exception, which is a JSON object.
+#[derive(Deserialize)]
+struct HandlerException {
+    /// `<class 'ValueError'>`
+    error_type: String,
+    error_message: String,
+}
+
+impl HandlerException {
+    /// `ValueError: message`
+    fn text(&self) -> String {
+        let class = self.error_type.strip_prefix("<class '");
+        let class = class.and_then(|class| class.strip_suffix("'>"));
+        let class = class.unwrap_or(&self.error_type);
+        format!("{class}: {}", self.error_message)
+    }
+}
+
 /// The first line of an error, without the words that the status column says already.
 fn short_error(error: &str) -> String {
+    let exception = serde_json::from_str(error);
+    let exception = exception.map(|exception: HandlerException| exception.text());
+    let error = exception.as_deref().unwrap_or(error);
     let line = error_cause(error).lines().next().unwrap_or_default();
     match line.char_indices().nth(MAX_ERROR) {
         Some((cut, _)) => format!("{}…", &line[..cut]),
@@ -294,7 +323,8 @@ mod tests {
             "children": [{ "model": "local/echo", "number": 0, "pid": 71, "state": "ready", "slots": 2, "jobs": 2,
                 "since": "2023-11-14T22:13:00Z", "memory_bytes": 12_582_912, "restarts": 1, "last_end": "killed by SIGKILL" },
                 { "model": "local/echo", "number": 0, "spare": "loaded", "pid": 72, "state": "ready", "slots": 0, "jobs": 0,
-                "since": "2023-11-14T22:13:00Z", "restarts": 0 }],
+                "since": "2023-11-14T22:13:00Z", "restarts": 2,
+                "last_end": "Traceback (most recent call last):\n  File \"x\"\nImportError: no\n  try: y" }],
             "new_section": {},
         }))
         .unwrap();
@@ -307,7 +337,7 @@ local/other  BUSY   2/2    3        2        -       -
 
 PROCESS           PID  STATE  SINCE  SLOTS  MEMORY     RESTARTS  LAST END
 local/echo#0      71   ready  20s    2/2    12.00 MiB  1         killed by SIGKILL
-local/echo spare  72   ready  20s    0/0    -          0         -
+local/echo spare  72   ready  20s    0/0    -          2         ImportError: no
 
 QUEUE       ACCOUNT  WAITING  RUNNING  OLDEST
 local/echo  ann      3        2        1m01s
@@ -371,6 +401,9 @@ api-1        4.0s ago
             short_error("Prediction failed: ValueError: no\nsecond line"),
             "ValueError: no"
         );
+        let exception = r#"{"error_type": "<class 'ValueError'>", "error_message": "hx", "error_traceback": "t"}"#;
+        assert_eq!(short_error(exception), "ValueError: hx");
+        assert_eq!(short_error(r#"{"error": "x"}"#), r#"{"error": "x"}"#);
         let long = "é".repeat(100);
         assert_eq!(short_error(&long), format!("{}…", "é".repeat(MAX_ERROR)));
     }
