@@ -105,9 +105,10 @@ async fn start_with(server: Builder<TokioExecutor>) -> Http2Backend {
             let service = service_fn(move |request| respond(request, started.clone()));
             let server = server.clone();
             spawner.spawn(async move {
-                // A backend that is not the first to send.
-                let mut preface = [0; 64];
-                stream.peek(&mut preface).await.unwrap();
+                // A slow backend: a client that does not wait for it has sent what it wants to send.
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
                 server.serve_connection(TokioIo::new(stream), service).await
             });
         }
