@@ -51,6 +51,19 @@ def version(server, model):
     return server.get("/").json["models"][model]["version"]
 
 
+def test_a_model_is_found_by_a_short_name_that_no_other_has(start_server, models):
+    write_model(models / "eve" / "two", "another two ")
+    server = start_server(models)
+    assert [say(server, name) for name in ("three", "one")] == ["three x", "one x"]
+    assert server.post("/models/two/predictions", {"input": {}}).status == 404
+
+
+def test_the_only_model_is_found_by_its_short_name(start_server):
+    server = start_server("echo")
+    for name in ("local/echo", "echo"):
+        assert server.get(f"/models/{name}/health-check").json["status"] == "READY"
+
+
 def test_each_model_has_its_own_name_and_api(start_server, models):
     server = start_server(models)
     assert names(server) == ["ann/two", "bob/three", "local/one"]

@@ -11,6 +11,7 @@ from typing import Any
 import cloudflare
 import pytest
 from fleet_file import OPERATOR, account, endpoint, fleet_toml, model, token_hash
+from raw_http import RawConnection, json_request
 from router_process import Router
 from stub_upstream import Exchange, StubUpstream, answer_chat
 from waiting import wait_until
@@ -97,6 +98,29 @@ def test_a_batch_has_the_results_of_its_requests(durable: Start, upstream: StubU
     assert unstreamed["result"]["response"] == "good"
     assert poll(running, id)["usage"]["prompt_tokens"] >= 6
     assert "external_reference" not in upstream.requests[0].json
+
+
+def test_a_batch_whose_client_disconnects_is_canceled(durable: Start, upstream: StubUpstream) -> None:
+    """A batch that was complete before the disconnect stays, so there are several."""
+    upstream.answer = hold
+    running = durable(fleet(upstream, permits=1))
+    target = f"{path()}?queueRequest=true"
+
+    def accepted() -> float:
+        return running.metric("tidegate_jobs_accepted_total")
+
+    def canceled() -> float:
+        return running.metric("tidegate_jobs_finished_total", status="canceled")
+
+    for number in range(5):
+        before = accepted()
+        with RawConnection(running.server) as connection:
+            connection.send(json_request({"requests": [{"prompt": "hi"}] * 1000}, target=target))
+            wait_until(lambda before=before: accepted() > before, f"the first job of batch {number}")
+        wait_until(lambda before=before: canceled() or accepted() == before + 1000, "no job, or all")
+        if canceled():
+            break
+    assert canceled() > 0
 
 
 def test_the_cloudflare_client_queues_and_polls(durable: Start, upstream: StubUpstream) -> None:

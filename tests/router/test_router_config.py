@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import resource
 import subprocess
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from fleet_file import account, endpoint, fleet_toml, model, token_hash
 from waiting import wait_until
 
 HASH = token_hash("secret")
+UNUSED_ID = 64123
 GOOD = """\
 [[model]]
 name = "m"
@@ -156,3 +159,28 @@ def test_unknown_paths_and_methods_are_clear_errors(router, upstream):
         reply = running.request(method, path)
         assert reply.status == status, f"{method} {path}: {reply}"
         assert path in str(reply)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the user of the tests may have other processes")
+def test_a_limit_of_threads_is_an_error_of_usage():
+    """The threads of the runtime start, one for each processor, and those of the event loops do not."""
+    n_threads = 1 + len(os.sched_getaffinity(0))
+
+    def become_another_user() -> None:
+        resource.setrlimit(resource.RLIMIT_NPROC, (n_threads, n_threads))
+        os.setgroups([])
+        os.setgid(UNUSED_ID)
+        os.setuid(UNUSED_ID)
+
+    done = subprocess.run(
+        [str(tidegate_bin()), "router", "--backend", "http://127.0.0.1:9", "--port", "0"],
+        env=tidegate_env(),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        preexec_fn=become_another_user,
+    )
+    assert done.returncode == 64, done.stderr
+    assert "ulimit -u" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import signal
+import struct
 import threading
 import time
 
@@ -14,6 +15,7 @@ from fleet_file import endpoint, model
 from router_process import chat_body
 from stub_upstream import DONE, Exchange, answer_chat, chat_event
 from waiting import wait_until
+from websocket_client import CLOSE, WebSocketClient, decode
 
 PATIENT = ("--drain-grace", "3s", "--drain-timeout", "20s")
 
@@ -91,6 +93,57 @@ def test_a_second_signal_ends_the_drain(router, upstream):
         time.sleep(1)  # signals that arrive together count as one
         running.server.signal(signal.SIGTERM)
         assert running.server.wait_exit() != 0
+
+
+async def open_websocket(exchange: Exchange) -> None:
+    await exchange.accept_websocket()
+    await exchange.stay_silent()
+
+
+def test_a_second_signal_does_not_wait_for_websockets(router, upstream):
+    upstream.answer = open_websocket
+    running = router(model("m", endpoint(upstream.url)), flags=("--drain-timeout", "60s"))
+    with WebSocketClient(running.server, "/v1/realtime?model=m"):
+        running.server.signal(signal.SIGTERM)
+        wait_until(lambda: "send the signal again" in running.server.log(), "the drain to begin")
+        began = time.monotonic()
+        running.server.signal(signal.SIGTERM)
+        assert running.server.wait_exit() != 0
+        assert time.monotonic() - began < 4
+
+
+def test_websockets_are_closed_with_a_frame_to_both_sides(router, upstream):
+    closed: list[int] = []
+
+    async def read_close(exchange: Exchange) -> None:
+        await exchange.accept_websocket()
+        frame, _ = decode(await exchange.read())
+        closed.append(frame.close_code)
+        await exchange.cut()
+
+    upstream.answer = read_close
+    running = router(
+        model("m", endpoint(upstream.url)), flags=("--drain-grace", "0s", "--drain-timeout", "2s")
+    )
+    with WebSocketClient(running.server, "/v1/realtime?model=m") as client:
+        running.server.signal(signal.SIGTERM)
+        assert client.receive().close_code == 1001
+        client.send(CLOSE, struct.pack("!H", 1001))
+        assert running.server.wait_exit() == 0
+    assert closed == [1001]
+
+
+def test_an_open_dashboard_does_not_delay_the_drain(router, upstream):
+    running = router(
+        model("m", endpoint(upstream.url)), flags=("--drain-grace", "0s", "--drain-timeout", "30s")
+    )
+    with requests.get(f"{running.url}/ui/api/changes", stream=True, timeout=15) as dashboard:
+        lines = dashboard.iter_lines()
+        assert next(lines) == b"event: snapshot"
+        began = time.monotonic()
+        running.server.signal(signal.SIGTERM)
+        assert running.server.wait_exit() == 0
+        assert time.monotonic() - began < 10
 
 
 def test_cog_is_asked_to_cancel_by_a_router_that_drains(router, upstream):

@@ -284,6 +284,22 @@ def test_a_model_that_is_named_too_late_is_a_clear_error(router, upstream):
     assert named.status == 200, str(named)
 
 
+def test_a_late_model_that_has_another_name_at_the_backend_is_a_clear_error(router, upstream):
+    """The name cannot be replaced any more: the backend knows the length of the body already."""
+    running = router(model("m", endpoint(upstream.url, upstream_model="up")), limits={"buffer": "64KiB"})
+    late = b'{"messages": [{"role": "user", "content": "' + b"x" * 1_000_000 + b'"}], "model": "m"}'
+    headers = {"x-tidegate-model": "m"}
+    reply = running.request("POST", "/v1/chat/completions", data=late, headers=headers)
+    assert reply.status == 400
+    assert "send `model` first" in reply.json["error"]["message"]
+    first = b'{"model": "m", ' + late[1:].replace(b', "model": "m"', b"")
+    assert running.request("POST", "/v1/chat/completions", data=first, headers=headers).status == 200
+    assert upstream.requests[-1].json["model"] == "up"
+    broken = running.request("POST", "/v1/chat/completions", data=late[:-1] + b", !}", headers=headers)
+    assert broken.status == 400
+    assert "invalid JSON" in broken.json["error"]["message"]
+
+
 def test_an_overloaded_router_keeps_answering(router, upstream):
     async def slow(exchange: Exchange) -> None:
         await asyncio.sleep(0.05)

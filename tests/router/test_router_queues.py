@@ -293,6 +293,25 @@ def test_retry_after_follows_the_service_time_and_the_queue(router, upstream):
     assert [request.reply().status for request in waiting] == [200] * 6
 
 
+def test_refusals_of_bad_input_do_not_count_as_service_time(router, upstream):
+    """They take a moment, and `Retry-After` is about requests that run."""
+
+    async def one_second(exchange: Exchange) -> None:
+        if exchange.request.text == "bad":
+            await exchange.respond(400, {"error": {"message": "too many words"}})
+            return
+        await asyncio.sleep(1)
+        await answer_chat(exchange)
+
+    upstream.answer = one_second
+    running = router(model("m", endpoint(upstream.url, permits=1)))
+    assert running.chat().status == 200
+    measured = running.model_state()["service_time_ms"]
+    assert measured >= 1000
+    assert [running.chat("bad").status for _ in range(10)] == [400] * 10
+    assert running.model_state()["service_time_ms"] == measured
+
+
 def test_the_bodies_of_waiting_requests_have_a_limit(router, upstream):
     upstream.answer = hold
     running = router(

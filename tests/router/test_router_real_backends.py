@@ -93,3 +93,87 @@ def test_predictions_of_a_tidegate_backend_have_its_output(router, tmp_path_fact
         assert (reply.status, reply.json["output"]) == (200, direct), str(reply)
     finally:
         server.stop()
+
+
+RUN = "/client/v4/accounts/any/ai/run"
+
+
+@pytest.mark.parametrize("backend_kind", ["tidegate", "cog"])
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("draw", {"prompt": "a cat"}),
+        ("draw", {"prompt": "a cat", "stream": True}),
+        ("any_output", {"prompt": '{"a": [1]}'}),
+        ("any_output", {"prompt": "7"}),
+    ],
+)
+def test_a_prompt_has_the_answer_of_the_server_itself(router, tmp_path_factory, backend_kind, name, body):
+    """Also if the model does not continue the prompt but draws an image, for example."""
+    server = start_tidegate(name, tmp_path_factory.mktemp("real-tidegate"))
+    try:
+        direct = server.post(f"{RUN}/{name}", body)
+        running = router(model(name, {"url": server.url, "kind": backend_kind}))
+        reply = running.request("POST", f"{RUN}/{name}", json=body)
+        assert (reply.status, reply.content_type) == (200, direct.content_type), str(reply)
+        assert reply.body == direct.body
+    finally:
+        server.stop()
+
+
+def test_a_tidegate_backend_gets_the_inputs_of_a_model_unchanged(router, tmp_path_factory):
+    """`model` and `image` are inputs like any others, and the token of the backend has an account."""
+    token = "token-of-ann-0123456789abcdef0123"
+    server = start_tidegate(
+        "draw", tmp_path_factory.mktemp("real-tidegate"), env={"TIDEGATE_API_TOKENS": f"{token}:ann"}
+    )
+    try:
+        endpoint = {"url": server.url, "kind": "tidegate", "headers": {"authorization": f"Bearer {token}"}}
+        running = router(model("draw", endpoint))
+        body = {"prompt": "x", "image": "data:image/png;base64,AAE="}
+        reply = running.request("POST", "/ai/run/draw", json=body)
+        assert (reply.status, reply.body) == (200, b"\x89PNG\r\n\x1a\n\x00\x01"), str(reply)
+    finally:
+        server.stop()
+
+
+def test_a_text_of_a_tidegate_backend_is_streamed(router, tmp_path_factory):
+    server = start_tidegate("words", tmp_path_factory.mktemp("real-tidegate"))
+    try:
+        running = router(backends=(f"tidegate={server.url}",))
+        body = {"prompt": "one two", "stream": True}
+        direct = server.post(f"{RUN}/words", body)
+        reply = running.request("POST", f"{RUN}/local/words", json=body)
+        assert (reply.body, reply.content_type) == (direct.body, direct.content_type)
+        assert b"[DONE]" in reply.body
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("backend_kind", ["tidegate", "cog"])
+def test_the_image_of_a_queued_prompt_is_a_data_uri(router, tmp_path_factory, tmp_path, backend_kind):
+    server = start_tidegate("draw", tmp_path_factory.mktemp("real-tidegate"))
+    try:
+        flags = ("--data-dir", str(tmp_path / "data"), "--drain-grace", "0s")
+        running = router(model("draw", {"url": server.url, "kind": backend_kind}), flags=flags)
+        target = f"{RUN}/draw?queueRequest=true"
+        queued = running.request("POST", target, json={"requests": [{"prompt": "x"}]})
+        id = queued.json["result"]["request_id"]
+
+        def ended():
+            return running.request("POST", target, json={"request_id": id}).json["result"].get("responses")
+
+        (response,) = wait_until(ended, "the result")
+        assert response["result"] == "data:image/png;base64,iVBORw0KGgp4"
+    finally:
+        server.stop()
+
+
+def test_a_short_model_name_has_predictions_too(router, tmp_path_factory):
+    server = start_tidegate("words", tmp_path_factory.mktemp("real-tidegate"))
+    try:
+        running = router(model("words", {"url": server.url, "kind": "tidegate"}))
+        reply = running.request("POST", "/predictions", json={"input": {"prompt": "a b"}})
+        assert (reply.status, reply.json["output"]) == (200, ["a", " b"]), str(reply)
+    finally:
+        server.stop()

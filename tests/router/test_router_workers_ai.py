@@ -210,7 +210,7 @@ def test_a_file_passes_to_a_tidegate_backend(router, upstreams):
     reply = running.request("POST", RUN + NAME, data=data, headers={"content-type": "audio/wav"})
     assert (reply.status, reply.json["result"]) == (200, {"text": "hello"}), str(reply)
     (request,) = backend.requests
-    assert request.path == "/client/v4/accounts/router/ai/run/owner/whisper"
+    assert request.path == "/ai/run/owner/whisper"
     assert (request.body, request.headers["content-type"]) == (data, "audio/wav")
 
 
@@ -220,3 +220,14 @@ def test_a_file_is_refused_if_the_backend_takes_json_only(router, upstream):
     assert (reply.status, reply.json["errors"][0]["code"]) == (400, 5004), str(reply)
     assert "JSON" in reply.json["errors"][0]["message"]
     assert upstream.n_requests == 0
+
+
+def test_the_number_of_an_error_between_routers_is_not_for_clients(router, upstream):
+    running = start(router, upstream)
+    refused = [
+        running.request("POST", f"{RUN}none", json={"prompt": "hi"}),
+        running.chat(model="none"),
+        running.request("POST", RUN + NAME, data=b"RIFF", headers={"content-type": "audio/wav"}),
+    ]
+    assert [reply.status for reply in refused] == [400, 404, 400]
+    assert not [name for reply in refused for name in reply.headers if name.startswith("x-tidegate")]

@@ -167,3 +167,13 @@ def test_the_backends_of_a_router(router, upstream, accounts):
     assert (routed["name"], backend["url"], backend["health"]) == ("m", upstream.url, "healthy")
     assert backend["kind"] and backend["permits"] > 0 and backend["draining"] is False
     wait_until(lambda: sections(running)["overview"]["p50_s"], "the request to count")
+
+
+def test_an_open_dashboard_does_not_delay_the_shutdown(start_server):
+    server = start_server("echo")
+    stream = events(server.url, "changes")
+    stream.next("snapshot")
+    began = time.monotonic()
+    server.signal(signal.SIGTERM)
+    server.wait_exit()
+    assert time.monotonic() - began < 4

@@ -24,6 +24,20 @@ def test_text(shared_server, cloudflare_client, name):
     assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
 
 
+def test_the_account_may_be_left_out_of_the_path(start_server):
+    server = start_server("chat_words", env=TOKENS)
+    body = {"prompt": "hi"}
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    reply = server.post("/ai/run/local/chat_words", body, headers=headers)
+    assert (reply.status, reply.json["result"]["response"]) == (200, "hi"), str(reply)
+    client = OpenAI(base_url=f"{server.url}/ai/v1", api_key=TOKEN, max_retries=0)
+    messages = [{"role": "user", "content": "hi"}]
+    answer = client.chat.completions.create(model="chat_words", messages=messages)
+    assert answer.choices[0].message.content == "hi"
+    refused = server.post("/ai/run/local/chat_words", body)
+    assert (refused.status, refused.json["errors"][0]["code"]) == (401, 10000)
+
+
 def test_messages(shared_server, cloudflare_client):
     messages = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "hi"}]
     answer = cloudflare_client(shared_server("chat_words")).ai.run(

@@ -155,7 +155,7 @@ impl Throttled {
             path if openai::is_own_path(path) => {
                 OpenAiError::rate_limited(message, seconds).into_response()
             }
-            path if path.starts_with(workers_ai::ROOT) => {
+            path if workers_ai::is_own_path(path) => {
                 WorkersAiError::rate_limited(message, seconds).into_response()
             }
             replicate::MODELS_PATH => replicate::reply::throttled_at_models(&message, seconds),
@@ -171,7 +171,7 @@ fn is_create(method: &Method, path: &str) -> bool {
 
 /// Whether a request of OpenAI's or the Workers AI API runs a model. The others of these APIs only read.
 fn runs_model(method: &Method, path: &str) -> bool {
-    method == Method::POST && (openai::is_own_path(path) || path.starts_with(workers_ai::ROOT))
+    method == Method::POST && (openai::is_own_path(path) || workers_ai::is_own_path(path))
 }
 
 impl SharedCounter {
@@ -392,7 +392,12 @@ mod tests {
             limits.meter(&method, path).map(|meter| meter.flag)
         };
         let (both, other) = (RateLimits::new(rate, rate), RateLimits::new(None, rate));
-        for path in ["/v1/chat/completions", "/client/v4/accounts/a/ai/run/m"] {
+        for path in [
+            "/v1/chat/completions",
+            "/client/v4/accounts/a/ai/run/m",
+            "/ai/run/m",
+            "/ai/v1/embeddings",
+        ] {
             let create = Some("--rate-limit-create");
             assert_eq!(flag(&both, Method::POST, path), create, "{path}");
             assert_eq!(flag(&other, Method::POST, path), Some("--rate-limit"));

@@ -34,6 +34,7 @@ const RESOURCES: &[(&str, &str, &str)] = &[
     ("runpod", "health", "/health"),
     ("runpod", "endpoints", "/v2"),
     ("workers_ai", "all", "/client/v4"),
+    ("workers_ai", "ai", "/ai"),
     ("ui", "api", "/ui/api"),
     ("ui", "assets", "/ui/assets"),
     ("ui", "pages", "/ui"),

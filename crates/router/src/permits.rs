@@ -165,12 +165,16 @@ impl EndpointPermit {
         self.waited
     }
 
-    /// Applies the result of the attempt to the endpoint. An attempt that failed does not count in the
-    /// service time of the model, from which `Retry-After` is computed.
+    /// Applies the result of the attempt to the endpoint.
     pub fn record(&self, verdict: Verdict) {
-        let served = matches!(verdict, Verdict::Success { .. });
-        self.lease.served.store(served, Ordering::Relaxed);
         self.endpoint().record(verdict);
+    }
+
+    /// Counts the time of the permit in the service time of the model, from which `Retry-After` is computed:
+    /// the backend has done what it was asked for. A failure, a refusal of bad input and a client that leaves
+    /// at once say nothing about that time.
+    pub fn count_service_time(&self) {
+        self.lease.is_served.store(true, Ordering::Relaxed);
     }
 
     /// Keeps the permit in use after the response, until it is released by its id or its timeout has
@@ -239,7 +243,7 @@ pub(crate) struct SlotLease {
     /// Whether this is the single request that tries an endpoint whose breaker is open.
     is_trial: bool,
     /// Whether its time counts in the service time of the model.
-    served: AtomicBool,
+    is_served: AtomicBool,
 }
 
 impl SlotLease {
@@ -256,16 +260,16 @@ impl SlotLease {
             group,
             since,
             is_trial,
-            served: AtomicBool::new(true),
+            is_served: AtomicBool::new(false),
         }
     }
 }
 
 impl Drop for SlotLease {
     fn drop(&mut self) {
-        let served = self.served.load(Ordering::Relaxed);
+        let is_served = self.is_served.load(Ordering::Relaxed);
         self.group
-            .count_release(served.then(|| self.since.elapsed()));
+            .count_release(is_served.then(|| self.since.elapsed()));
         if self.is_trial {
             self.member.live().end_trial();
         }

@@ -192,9 +192,10 @@ impl ListeningServer {
             http: HttpServer::start(self.listeners, routes, self.edge),
             reload: self.reload,
             queue_upkeep: Box::pin(queue_upkeep),
-            load_history: Box::pin(ui_data.record_load()),
+            load_history: Box::pin(ui_data.clone().record_load()),
             signals: self.signals,
             job_services,
+            ui: ui_data,
         }
     }
 }
@@ -260,6 +261,7 @@ pub(crate) struct RunningServer {
     load_history: BoxFuture<()>,
     signals: Signals,
     job_services: JobServices,
+    ui: UiData,
 }
 
 impl RunningServer {
@@ -277,6 +279,7 @@ impl RunningServer {
             load_history,
             signals,
             job_services: _,
+            ui: _,
         } = self;
         let cause = http.while_running(async {
             tokio::select! {
@@ -298,6 +301,7 @@ impl RunningServer {
         &mut self,
         drain: impl AsyncFnOnce(&mut HttpServer),
     ) -> Option<ExitCode> {
+        self.ui.begin_drain();
         tokio::select! {
             () = drain(&mut self.http) => None,
             () = &mut self.reload => unreachable!("reload never ends"),

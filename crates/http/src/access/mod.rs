@@ -190,7 +190,7 @@ async fn check(State(tokens): State<Tokens>, mut request: Request, next: Next) -
                 path if openai::is_own_path(path) => {
                     OpenAiError::unauthenticated(&reason).into_response()
                 }
-                path if path.starts_with(workers_ai::ROOT) => {
+                path if workers_ai::is_own_path(path) => {
                     WorkersAiError::unauthenticated(&reason).into_response()
                 }
                 replicate::MODELS_PATH => replicate::reply::unauthenticated_at_models(&reason),

@@ -269,7 +269,7 @@ impl OriginRefusal {
             path if openai::is_own_path(path) => {
                 OpenAiError::new(StatusCode::FORBIDDEN, detail.as_str()).into_response()
             }
-            path if path.starts_with(workers_ai::ROOT) => {
+            path if workers_ai::is_own_path(path) => {
                 WorkersAiError::forbidden(&detail).into_response()
             }
             path if path.starts_with(replicate::ROOT) => replicate::reply::forbidden(&detail),

@@ -84,17 +84,21 @@ pub fn prediction_json(job: &Snapshot) -> Bytes {
     reply::result_body(job)
 }
 
-/// The routes of the API for one model, which are also below `/models/OWNER/NAME` as on a server with
-/// several. `POST /shutdown` of an administrator cancels `shutdown`.
+/// The routes of the API for one model, which are also below `/models/OWNER/NAME` and `/models/NAME` as on a
+/// server with several. `POST /shutdown` of an administrator cancels `shutdown`.
 pub fn routes(model: Arc<ServedModel>, config: Config, shutdown: CancellationToken) -> Router {
-    let root = format!("/models/{}", model.name());
-    let below = routes_below(
-        root.clone(),
-        Arc::clone(&model),
-        config.clone(),
-        shutdown.clone(),
-    );
-    routes_below(String::new(), model, config, shutdown).nest(&root, below)
+    let below = |name: &str| {
+        let root = format!("/models/{name}");
+        let (model, config) = (Arc::clone(&model), config.clone());
+        let routes = routes_below(root.clone(), model, config, shutdown.clone());
+        Router::new().nest(&root, routes)
+    };
+    let named = match model.name().split_once('/') {
+        // `/models/NAME/NAME` would be ambiguous.
+        Some((owner, name)) if owner != name => below(model.name()).merge(below(name)),
+        Some(_) | None => below(model.name()),
+    };
+    routes_below(String::new(), model, config, shutdown).merge(named)
 }
 
 /// The routes for a model whose paths start with `root`.

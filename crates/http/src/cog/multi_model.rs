@@ -19,6 +19,7 @@ use tower::ServiceExt;
 use super::index::EndpointLinks;
 use super::{Config, health, index, reply};
 use crate::access::{Identity, require_admin};
+use crate::inference::find_model;
 use crate::ui;
 
 /// The path prefix of all models.
@@ -167,10 +168,7 @@ async fn shut_down(State(state): State<Arc<AppState>>, client: Identity) -> Resp
 
 /// Forwards every other request to the router of its model.
 async fn forward(State(state): State<Arc<AppState>>, request: Request) -> Response {
-    let Some((name, rest)) = split_path(request.uri()) else {
-        return no_such_path(&state, request.uri());
-    };
-    let Some(model) = state.models.get(&name) else {
+    let Some((model, rest)) = state.named_model(request.uri()) else {
         return no_such_path(&state, request.uri());
     };
     let mut request = request;
@@ -182,6 +180,17 @@ async fn forward(State(state): State<Arc<AppState>>, request: Request) -> Respon
 }
 
 impl AppState {
+    /// The model that a path names by `OWNER/NAME`, or by `NAME` as in the other APIs, and the path below it.
+    fn named_model(&self, uri: &Uri) -> Option<(Arc<ServedModel>, Uri)> {
+        if let Some((name, rest)) = split_path(uri, 2)
+            && let Some(model) = self.models.get(&name)
+        {
+            return Some((model, rest));
+        }
+        let (name, rest) = split_path(uri, 1)?;
+        Some((find_model(&self.models, &name)?, rest))
+    }
+
     fn router_of(&self, model: Arc<ServedModel>) -> Router {
         let mut routers = self.routers.lock().unwrap_or_else(PoisonError::into_inner);
         let is_handler = model.current().is_handler;
@@ -210,10 +219,14 @@ impl AppState {
     }
 }
 
-/// Splits a path into the name of the model and the path below it.
-fn split_path(uri: &Uri) -> Option<(String, Uri)> {
-    let mut parts = uri.path().strip_prefix(ROOT)?.splitn(3, '/');
-    let name = format!("{}/{}", parts.next()?, parts.next()?);
+/// Splits a path into the name of the model, which has this many segments, and the path below it.
+fn split_path(uri: &Uri, segments: usize) -> Option<(String, Uri)> {
+    let mut parts = uri.path().strip_prefix(ROOT)?.splitn(segments + 1, '/');
+    let name: Vec<&str> = parts.by_ref().take(segments).collect();
+    if name.len() < segments {
+        return None;
+    }
+    let name = name.join("/");
     let path = format!("/{}", parts.next().unwrap_or_default());
     let rest = match uri.query() {
         Some(query) => PathAndQuery::try_from(format!("{path}?{query}")),
@@ -241,7 +254,7 @@ mod tests {
     #[test]
     fn a_path_is_split_into_model_and_rest() {
         let read = |path: &'static str| {
-            split_path(&Uri::from_static(path)).map(|(name, rest)| (name, rest.to_string()))
+            split_path(&Uri::from_static(path), 2).map(|(name, rest)| (name, rest.to_string()))
         };
         let some = |name: &str, rest: &str| Some((name.to_owned(), rest.to_owned()));
         assert_eq!(
@@ -259,5 +272,7 @@ mod tests {
         ] {
             assert_eq!(read(other), None, "{other}");
         }
+        let (name, rest) = split_path(&Uri::from_static("/models/echo/predictions/x"), 1).unwrap();
+        assert_eq!((&*name, &*rest.to_string()), ("echo", "/predictions/x"));
     }
 }

@@ -6,8 +6,8 @@
 //! the other connections of its thread.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use tokio::runtime::{Builder, Handle};
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The threads. Dropping them ends the tasks that still run on them.
 pub struct EventLoops {
-    loops: Box<[EventLoop]>,
+    loops: Vec<EventLoop>,
     /// Counts the places, so that threads with equally many connections take turns.
     placed: AtomicUsize,
     stop: CancellationToken,
@@ -34,13 +34,16 @@ pub(super) struct EventLoopPlace(Arc<AtomicUsize>);
 impl EventLoops {
     /// Starts `count` threads, at least one.
     pub fn start(count: usize) -> io::Result<Self> {
-        let stop = CancellationToken::new();
-        let loops = (0..count.max(1)).map(|number| EventLoop::start(number, stop.clone()));
-        Ok(Self {
-            loops: loops.collect::<io::Result<_>>()?,
+        let mut all = Self {
+            loops: Vec::new(),
             placed: AtomicUsize::new(0),
-            stop,
-        })
+            stop: CancellationToken::new(),
+        };
+        for number in 0..count.max(1) {
+            // A failure drops those that have started, which ends them.
+            all.loops.push(EventLoop::start(number, &all.stop)?);
+        }
+        Ok(all)
     }
 
     /// A place on the thread with the fewest connections.
@@ -58,22 +61,38 @@ impl EventLoops {
 }
 
 impl EventLoop {
-    fn start(number: usize, stop: CancellationToken) -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
+    fn start(number: usize, stop: &CancellationToken) -> io::Result<Self> {
+        let (started, handle) = mpsc::channel();
+        let stop = stop.clone();
         let thread = std::thread::Builder::new()
             .name(format!("event-loop-{number}"))
-            .spawn(move || {
-                runtime.block_on(stop.cancelled());
-                // A name that the system still resolves must not delay the end of the program.
-                runtime.shutdown_background();
-            })?;
+            .spawn(move || run(&started, &stop))?;
+        let handle = handle.recv().unwrap_or_else(|_| {
+            let message = "the thread has ended before its runtime started";
+            Err(io::Error::other(message))
+        })?;
         Ok(Self {
             handle,
             open: Arc::default(),
             thread: Some(thread),
         })
     }
+}
+
+/// Runs the tasks of one thread until `stop`. The runtime belongs to the thread: an asynchronous caller must
+/// not drop one, not even when the thread cannot be started.
+fn run(started: &mpsc::Sender<io::Result<Handle>>, stop: &CancellationToken) {
+    let runtime = match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            started.send(Err(error)).ok(); // The caller waits for it.
+            return;
+        }
+    };
+    started.send(Ok(runtime.handle().clone())).ok(); // The same.
+    runtime.block_on(stop.cancelled());
+    // A name that the system still resolves must not delay the end of the program.
+    runtime.shutdown_background();
 }
 
 impl Drop for EventLoopPlace {

@@ -332,7 +332,9 @@ struct Reloaded {
 async fn reload(State(state): State<Arc<GatewayState>>) -> Response {
     let control = state.control.clone();
     // It starts the tasks of sources that are new.
-    let reloaded = state.background.run(async move { control.reload().await });
+    let reloaded = state
+        .background
+        .run_to_end(async move { control.reload().await });
     match reloaded.await {
         Ok(changes) => json(
             StatusCode::OK,

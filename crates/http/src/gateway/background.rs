@@ -6,7 +6,8 @@
 use std::future::pending;
 
 use tokio::runtime::Handle;
-use tokio_util::task::TaskTracker;
+use tokio::task::JoinError;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 /// The runtime of background tasks.
 #[derive(Clone)]
@@ -24,18 +25,31 @@ impl Background {
         }
     }
 
-    /// Runs `work` to its end, also if the caller stops waiting.
+    /// Runs `work`, which ends early if the caller stops waiting.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> T {
-        match self.tasks.spawn_on(work, &self.runtime).await {
-            Ok(result) => result,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime has ended, and the program with it.
-                Err(_) => pending().await,
-            },
-        }
+        let running = self.tasks.spawn_on(work, &self.runtime);
+        result_of(AbortOnDropHandle::new(running).await).await
+    }
+
+    /// Runs `work` to its end, also if the caller stops waiting.
+    pub(super) async fn run_to_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> T {
+        result_of(self.tasks.spawn_on(work, &self.runtime).await).await
+    }
+}
+
+async fn result_of<T>(ended: Result<T, JoinError>) -> T {
+    match ended {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime has ended, and the program with it.
+            Err(_) => pending().await,
+        },
     }
 }

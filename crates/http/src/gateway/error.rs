@@ -9,6 +9,8 @@ use tidegate_router::accounts::OverLimit;
 use tidegate_router::body_scan::InvalidBody;
 use tidegate_router::forward::{PlanError, RoutingError};
 
+use super::request_body::RefusedRest;
+
 /// The message of a router without capacity, as clients of Workers AI know it.
 const NO_CAPACITY: &str = "Capacity temporarily exceeded, please try again.";
 
@@ -146,9 +148,12 @@ fn forward_reply(error: &RoutingError) -> ErrorReply {
                 None => reply,
             }
         }
-        RoutingError::Upstream(UpstreamError::RequestBody { .. }) => {
-            ErrorReply::new(StatusCode::BAD_REQUEST, 5004, "invalid_request_error")
-                .message("the body of the request is not complete".to_owned())
+        RoutingError::Upstream(UpstreamError::RequestBody { source, .. }) => {
+            let message = match RefusedRest::find(source.as_ref()) {
+                Some(refused) => refused.to_string(),
+                None => "the body of the request is not complete".to_owned(),
+            };
+            ErrorReply::new(StatusCode::BAD_REQUEST, 5004, "invalid_request_error").message(message)
         }
         RoutingError::Upstream(error) => server(StatusCode::BAD_GATEWAY, 3050)
             .code("upstream_error")

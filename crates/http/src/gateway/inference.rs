@@ -34,7 +34,7 @@ use super::relay_body::{KEEP_ALIVE, RelayBody};
 use super::reply;
 use super::request_body::{self, ReadRequest, RequestBody};
 use super::route::{ClientApi, InferenceRoute, query_value};
-use super::sites::SiteRequest;
+use super::sites::{self, SiteRequest};
 use super::trace_context::{TRACEPARENT, TraceContext};
 use super::translate;
 use super::usage_tail::UsageTail;
@@ -109,10 +109,15 @@ impl GatewayState {
             Ok(client) => client,
             Err(error) => return self.refuse(api, &error),
         };
-        if let Some(call) = BatchCall::of(&route, &parts) {
-            return Box::pin(self.answer_batch_call(call, client, route, parts, body)).await;
+        let origin = client.origin;
+        let mut response = match BatchCall::of(&route, &parts) {
+            Some(call) => Box::pin(self.answer_batch_call(call, client, route, parts, body)).await,
+            None => self.infer_for(client, route, parts, body).await,
+        };
+        if origin == ClientOrigin::Router {
+            sites::tell_error_number(&mut response);
         }
-        self.infer_for(client, route, parts, body).await
+        response
     }
 
     /// Answers a request for an inference of a known client.
@@ -492,7 +497,7 @@ pub(super) fn pass_through(
 }
 
 /// Keeps a document of a backend from running scripts with the origin of the web UI, if a browser opens it.
-fn sandbox_documents(headers: &mut HeaderMap) {
+pub(super) fn sandbox_documents(headers: &mut HeaderMap) {
     let content_type = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
     let is_document = ["html", "xml", "svg"]

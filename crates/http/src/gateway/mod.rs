@@ -88,6 +88,7 @@ pub struct GatewayParts {
 pub struct Gateway {
     state: Arc<GatewayState>,
     routes: Router,
+    ui: UiData,
 }
 
 /// What all requests share.
@@ -103,6 +104,8 @@ pub(crate) struct GatewayState {
     build: BuildInfo,
     started_at: Timestamp,
     is_draining: AtomicBool,
+    /// Ends the WebSocket connections.
+    close_websockets: CancellationToken,
     /// Requests that were refused before their model was known.
     refusals: Counter,
     /// The queued requests, if the router has a store. Set when the state is created.
@@ -128,6 +131,7 @@ impl Gateway {
             build: parts.build,
             started_at: parts.started_at,
             is_draining: AtomicBool::new(false),
+            close_websockets: CancellationToken::new(),
             refusals: Counter::default(),
             batches: OnceLock::new(),
         });
@@ -176,8 +180,9 @@ impl Gateway {
         };
         let ui = UiData::new(ui);
         let routes = admin::routes(Arc::clone(&state), metrics, &ui);
-        tasks.spawn(async move { stop.run_until_cancelled_owned(ui.record_load()).await });
-        Self { state, routes }
+        let load = ui.clone().record_load();
+        tasks.spawn(async move { stop.run_until_cancelled_owned(load).await });
+        Self { state, routes, ui }
     }
 
     /// Opens the job services of all models that have had queued requests. Their jobs can be resumed then.
@@ -188,9 +193,16 @@ impl Gateway {
         }
     }
 
-    /// Lets the health check fail, so that load balancers send no more requests.
+    /// Lets the health check fail, so that load balancers send no more requests, and ends the streams of
+    /// dashboards, which have no end of their own.
     pub fn begin_drain(&self) {
         self.state.is_draining.store(true, Ordering::Relaxed);
+        self.ui.begin_drain();
+    }
+
+    /// Ends the WebSocket connections with a close frame to both sides.
+    pub fn close_websockets(&self) {
+        self.state.close_websockets.cancel();
     }
 }
 

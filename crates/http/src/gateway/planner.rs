@@ -79,12 +79,11 @@ impl RequestPlanner {
                 let without_query = path.split('?').next().unwrap_or_default();
                 backend::passes_through(kind, without_query).then(|| same(path))
             }
-            // A file: another tidegate knows which input of the model it is.
-            InferenceOperation::Run if self.is_file() => {
+            // Another tidegate knows the inputs of the model, and whether a prompt asks it for a text.
+            InferenceOperation::Run => {
                 let model = endpoint.upstream_model.as_ref().unwrap_or(&self.model);
                 backend::run_path(kind, model).map(|path| same(&path))
             }
-            InferenceOperation::Run => None,
             // Cog is always asked by PUT, so that the prediction can be canceled.
             InferenceOperation::Prediction(chosen) => match kind {
                 BackendKind::Cog => {
@@ -123,11 +122,10 @@ impl RequestPlanner {
         endpoint: &EndpointConfig,
         pass: PassThrough,
     ) -> Result<PlannedCall, PlanError> {
-        let name = endpoint.upstream_model.as_ref().unwrap_or(&self.model);
-        self.body.expect_model(name);
-        let body = match self.body_for(endpoint) {
-            Some(changed) => self.body.with_known_bytes(changed),
-            None => self.body.for_attempt(),
+        let body = match self.route.operation {
+            // A `model` in the body is an input.
+            InferenceOperation::Run => self.body.for_attempt(),
+            _ => self.named_body(endpoint),
         };
         Ok(PlannedCall {
             method: pass.method,
@@ -137,6 +135,16 @@ impl RequestPlanner {
             answer: None,
             upstream_id: pass.upstream_id,
         })
+    }
+
+    /// The body with the name that the backend has for the model.
+    fn named_body(&mut self, endpoint: &EndpointConfig) -> UpstreamRequestBody {
+        let name = endpoint.upstream_model.as_ref().unwrap_or(&self.model);
+        self.body.expect_model(name);
+        match self.body_for(endpoint) {
+            Some(changed) => self.body.with_known_bytes(changed),
+            None => self.body.for_attempt(),
+        }
     }
 
     /// The known bytes of the body with the name that the backend has for the model, if it differs from the
@@ -192,7 +200,11 @@ impl RequestPlanner {
             upstream_model: name,
             request_id: id,
         };
-        let call = backend::encode(endpoint.kind, &request.request, &context)?;
+        let mut call = backend::encode(endpoint.kind, &request.request, &context)?;
+        if self.route.operation == InferenceOperation::Run {
+            // A prompt may ask for an image, for example.
+            call.answer = call.answer.or_any_output();
+        }
         let mut headers = self.headers.clone();
         headers.remove(ACCEPT);
         // The answer is read here, and nothing is decompressed.

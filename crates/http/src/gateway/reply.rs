@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::error::ErrorReply;
 use super::route::ClientApi;
-use super::sites::{CODE, SITES_TO_TRY};
+use super::sites::SITES_TO_TRY;
 use crate::openai::error::OpenAiError;
 use crate::workers_ai::error::WorkersAiError;
 
@@ -18,6 +18,11 @@ use crate::workers_ai::error::WorkersAiError;
 struct CogBody<'a> {
     detail: &'a str,
 }
+
+/// The number of the error that a response reports. Another router gets it as a header; clients do not see
+/// it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ErrorNumber(pub(super) u32);
 
 /// The response of an error.
 pub(super) fn error_response(api: ClientApi, error: &ErrorReply) -> Response {
@@ -29,8 +34,6 @@ pub(super) fn error_response(api: ClientApi, error: &ErrorReply) -> Response {
     };
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    // Tells the router of another site apart from a backend.
-    headers.insert(CODE, HeaderValue::from(error.number));
     if !error.sites.is_empty()
         && let Ok(sites) = HeaderValue::from_str(&error.sites.join(","))
     {
@@ -43,6 +46,7 @@ pub(super) fn error_response(api: ClientApi, error: &ErrorReply) -> Response {
     if error.status == StatusCode::UNAUTHORIZED {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
+    response.extensions_mut().insert(ErrorNumber(error.number));
     response
 }
 

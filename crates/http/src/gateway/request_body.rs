@@ -1,6 +1,7 @@
 //! Reads the body of a request as far as the router needs it: to its end if it is small enough to be
 //! repeated, otherwise until the model is known.
 
+use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::future::poll_fn;
 use hyper::body::{Body as _, Frame, SizeHint};
 use tidegate_net::upstream::{BoxError, UpstreamRequestBody};
-use tidegate_router::body_scan::{BodyScanner, ScannedBody};
+use tidegate_router::body_scan::{BodyScanner, InvalidBody, ScannedBody};
 use tokio::time::Sleep;
 
 use super::error::GatewayError;
@@ -39,6 +40,27 @@ pub(super) struct ArrivingBody {
     expected_model: String,
     /// Ends a body whose client sends nothing.
     timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// Why the rest of a body does not reach the backend.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+pub(super) enum RefusedRest {
+    /// It names the model, and the backend has another name for it.
+    #[error(
+        "the body is larger than `limits.buffer`, and its `model` comes too late to be replaced by the name that the backend has: send `model` first"
+    )]
+    LateModel,
+    /// It is not JSON.
+    #[error(transparent)]
+    Invalid(InvalidBody),
+}
+
+impl RefusedRest {
+    /// The one that has made a request fail.
+    pub(super) fn find(error: &(dyn Error + 'static)) -> Option<Self> {
+        let mut causes = std::iter::successors(Some(error), |cause| Error::source(*cause));
+        causes.find_map(|cause| cause.downcast_ref().copied())
+    }
 }
 
 /// A body and what was found in it.
@@ -241,13 +263,14 @@ impl ReadBytes {
 }
 
 impl ArrivingBody {
-    /// Passes a part of the rest, unless it names another model than the one that was admitted.
+    /// Passes a part of the rest, unless it names the model by another name than the backend's: the length of
+    /// the body, which the backend knows, cannot change any more.
     fn check(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BoxError> {
         if let (Some(scanner), Some(data)) = (&mut self.scanner, frame.data_ref()) {
-            scanner.push(data)?;
+            scanner.push(data).map_err(RefusedRest::Invalid)?;
             let model = scanner.found().model.as_ref();
             if model.is_some_and(|model| model.name() != self.expected_model) {
-                return Err(BoxError::from("the end of the body names another model"));
+                return Err(RefusedRest::LateModel.into());
             }
         }
         Ok(frame)

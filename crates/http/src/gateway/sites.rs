@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use axum::http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use axum::http::{Method, StatusCode};
+use axum::response::Response;
 use tidegate_core::Account;
 use tidegate_net::upstream::UpstreamRequestBody;
 use tidegate_router::fleet::{
@@ -24,6 +25,7 @@ use super::GatewayState;
 use super::error::GatewayError;
 use super::inference::MODEL_HEADER;
 use super::planner::RequestPlanner;
+use super::reply::ErrorNumber;
 use crate::access::TokenDigest;
 
 /// The sites that a request has passed, separated by commas.
@@ -37,7 +39,7 @@ const FORCED_SITE: HeaderName = HeaderName::from_static("x-tidegate-site");
 /// The number of requests that the sending router has in flight.
 const INFLIGHT: HeaderName = HeaderName::from_static("cf-ai-requests-inflight");
 /// The number of the error, between routers.
-pub(super) const CODE: HeaderName = HeaderName::from_static("x-tidegate-code");
+const CODE: HeaderName = HeaderName::from_static("x-tidegate-code");
 /// The sites that the entry should try, from a site that has no capacity and does not forward the request.
 pub(super) const SITES_TO_TRY: HeaderName = HeaderName::from_static("x-tidegate-sites");
 /// The code of a model that a site does not know.
@@ -299,6 +301,13 @@ fn prefer_named_sites(
         found.unwrap_or(usize::MAX)
     };
     steps.make_contiguous().sort_by_key(rank);
+}
+
+/// Adds the number of an error, by which another router tells this one apart from a backend.
+pub(super) fn tell_error_number(response: &mut Response) {
+    if let Some(ErrorNumber(number)) = response.extensions().get().copied() {
+        response.headers_mut().insert(CODE, number.into());
+    }
 }
 
 /// No site can be asked: a forced one is unknown or was visited, or its routers have no address.

@@ -2,13 +2,14 @@
 
 use axum::body::Body;
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tidegate_core::inference::{InferenceAnswer, InferenceRequest};
+use tidegate_core::text_generation::Usage;
 use tidegate_router::backend::{
     AnswerFormat, BackendError, BackendErrorKind, answer_events, decode_answer, error_message,
 };
@@ -16,7 +17,7 @@ use tidegate_router::fleet::BackendKind;
 use tidegate_router::forward::{Forwarded, ForwardedBody, PlanError};
 
 use super::error::{ErrorReply, GatewayError};
-use super::inference::{AnswerContext, add_headers};
+use super::inference::{AnswerContext, add_headers, sandbox_documents};
 use super::record::RequestRecord;
 use super::relay_body::cut_message;
 use super::reply;
@@ -28,9 +29,12 @@ use crate::openai::parse_text::{OpenAiTextRequest, parse_chat, parse_completion}
 use crate::openai::render::{self, OpenAiTextRenderer, TextEndpoint};
 use crate::shared::response::{event_stream, json};
 use crate::workers_ai;
+use crate::workers_ai::single_file::SingleFile;
 
 /// The largest answer that is translated as a whole.
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
+/// Larger answers are translated on a thread of their own.
+const LARGE_ANSWER: usize = 1024 * 1024;
 
 /// A request of a client in the terms that backends share.
 #[derive(Debug, Clone)]
@@ -125,8 +129,12 @@ pub(super) async fn response(
                 api, format, forwarded, &context, record,
             )))
         } else {
-            match read_answer(&format, forwarded).await {
-                Ok(answer) => whole_response(api, answer, &context, &mut record),
+            match Box::pin(read_whole_response(api, format, forwarded, context)).await {
+                Ok((response, usage)) => {
+                    record.usage(usage);
+                    record.complete();
+                    response
+                }
                 Err(reply) => {
                     record.failed(reply.status, reply.number);
                     reply::error_response(api, &reply)
@@ -147,7 +155,7 @@ pub(super) async fn promised_events(
     let kind = forwarded.log.kind.unwrap_or(BackendKind::OpenAi);
     let status = forwarded.head.status;
     let answer = match forwarded.answer.clone() {
-        Some(format) => read_answer(&format, forwarded).await,
+        Some(format) => read_answer(format, forwarded).await,
         None => match read_whole(forwarded.body).await {
             Ok(body) if !status.is_success() => {
                 Err(backend_reply(&error_message(kind, status, &body)))
@@ -218,13 +226,52 @@ fn text_renderer(context: &AnswerContext) -> OpenAiTextRenderer {
     }
 }
 
+/// Reads an answer, and renders it for the client.
+async fn read_whole_response(
+    api: ClientApi,
+    format: AnswerFormat,
+    forwarded: Forwarded,
+    context: AnswerContext,
+) -> Result<(Response, Option<Usage>), ErrorReply> {
+    let Forwarded { head, body, .. } = forwarded;
+    let body = read_whole(body).await?;
+    let rendered = beside_others(body.len(), move || {
+        let answer = decode_answer(&format, head.status, &head.headers, &body)?;
+        let usage = usage_of(&answer);
+        Ok((whole_response(api, answer, &context), usage))
+    });
+    rendered.await.map_err(|error| backend_reply(&error))
+}
+
 async fn read_answer(
-    format: &AnswerFormat,
+    format: AnswerFormat,
     forwarded: Forwarded,
 ) -> Result<InferenceAnswer, ErrorReply> {
     let Forwarded { head, body, .. } = forwarded;
     let body = read_whole(body).await?;
-    decode_answer(format, head.status, &head.headers, &body).map_err(|error| backend_reply(&error))
+    let answer = beside_others(body.len(), move || {
+        decode_answer(&format, head.status, &head.headers, &body)
+    });
+    answer.await.map_err(|error| backend_reply(&error))
+}
+
+/// Runs `work` on an answer of this size. Large ones take long, and the other connections of this thread do
+/// not wait for them.
+async fn beside_others<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    if bytes <= LARGE_ANSWER {
+        return work();
+    }
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime has ended, and the program with it.
+            Err(_) => std::future::pending().await,
+        },
+    }
 }
 
 async fn read_whole(mut body: ForwardedBody) -> Result<Bytes, ErrorReply> {
@@ -263,17 +310,7 @@ fn backend_reply(error: &BackendError) -> ErrorReply {
 }
 
 /// A whole answer, for a client that may have asked for a stream.
-fn whole_response(
-    api: ClientApi,
-    answer: InferenceAnswer,
-    context: &AnswerContext,
-    record: &mut RequestRecord,
-) -> Response {
-    record.usage(match &answer {
-        InferenceAnswer::Text(text) => text.usage,
-        InferenceAnswer::Embeddings(embeddings) => embeddings.usage,
-        InferenceAnswer::Output(_) => None,
-    });
+fn whole_response(api: ClientApi, answer: InferenceAnswer, context: &AnswerContext) -> Response {
     let is_stream = context
         .translated
         .as_ref()
@@ -284,14 +321,36 @@ fn whole_response(
         let text: String = std::iter::once(renderer.start())
             .chain(events.map(|event| renderer.event(&event)))
             .collect();
-        record.complete();
         return event_stream(Body::from(text));
     }
-    record.complete();
     match api {
         ClientApi::OpenAi => openai_whole(&answer, context),
-        ClientApi::WorkersAi => json(StatusCode::OK, workers_ai::render::render_answer(&answer)),
+        ClientApi::WorkersAi => workers_ai_whole(&answer),
         ClientApi::Cog => json(StatusCode::OK, prediction(answer, context)),
+    }
+}
+
+/// One file is the body, as `serve` answers it.
+fn workers_ai_whole(answer: &InferenceAnswer) -> Response {
+    let file = match answer {
+        InferenceAnswer::Output(output) => SingleFile::of(output),
+        InferenceAnswer::Text(_) | InferenceAnswer::Embeddings(_) => None,
+    };
+    match file {
+        Some(file) => {
+            let mut response = file.into_response();
+            sandbox_documents(response.headers_mut());
+            response
+        }
+        None => json(StatusCode::OK, workers_ai::render::render_answer(answer)),
+    }
+}
+
+fn usage_of(answer: &InferenceAnswer) -> Option<Usage> {
+    match answer {
+        InferenceAnswer::Text(text) => text.usage,
+        InferenceAnswer::Embeddings(embeddings) => embeddings.usage,
+        InferenceAnswer::Output(_) => None,
     }
 }
 
@@ -339,4 +398,18 @@ fn prediction(answer: InferenceAnswer, context: &AnswerContext) -> Bytes {
     serde_json::to_vec(&prediction)
         .expect("predictions have string keys")
         .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_large_answer_does_not_keep_its_thread_from_other_work() {
+        let (done, other_is_done) = std::sync::mpsc::channel();
+        let large = beside_others(LARGE_ANSWER + 1, move || other_is_done.recv());
+        let (result, ()) = tokio::join!(large, async { done.send("done").unwrap() });
+        assert_eq!(result, Ok("done"));
+        assert_eq!(beside_others(LARGE_ANSWER, || 1).await, 1);
+    }
 }

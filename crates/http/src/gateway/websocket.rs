@@ -120,7 +120,10 @@ impl GatewayState {
         let (Some(client), Some((upstream, permit))) = (client, body.into_upgraded()) else {
             return self.refuse(api, &super::error::GatewayError::NoUpgrade);
         };
-        let limits = RelayLimits { max_duration };
+        let limits = RelayLimits {
+            max_duration,
+            close: self.close_websockets.clone(),
+        };
         self.tasks
             .spawn(run_relay(client, upstream, permit, limits, record));
         let mut response = Response::new(Body::empty());

@@ -9,6 +9,8 @@ const CLOSE: u8 = 0x8;
 pub(super) enum CloseCode {
     /// The connection has lasted for its maximum duration.
     MaxDuration,
+    /// The router shuts down.
+    ShuttingDown,
     /// The backend went away.
     BackendLost,
 }
@@ -16,7 +18,7 @@ pub(super) enum CloseCode {
 impl CloseCode {
     const fn number(self) -> u16 {
         match self {
-            Self::MaxDuration => 1001,
+            Self::MaxDuration | Self::ShuttingDown => 1001,
             Self::BackendLost => 1014,
         }
     }
@@ -24,6 +26,7 @@ impl CloseCode {
     const fn reason(self) -> &'static str {
         match self {
             Self::MaxDuration => "maximum duration reached",
+            Self::ShuttingDown => "the router shuts down",
             Self::BackendLost => "the backend closed the connection",
         }
     }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
+use tokio_util::sync::CancellationToken;
 
 use super::websocket_frames::{CloseCode, FrameTracker, Sender, close_frame};
 
@@ -13,10 +14,12 @@ const BUFFER: usize = 16 * 1024;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The limits of a connection.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct RelayLimits {
     /// How long it may last.
     pub(super) max_duration: Duration,
+    /// Cancelled when the router shuts down.
+    pub(super) close: CancellationToken,
 }
 
 /// Why a connection ended.
@@ -26,6 +29,8 @@ pub(super) enum RelayEnd {
     Closed,
     /// It has lasted for the maximum duration.
     MaxDuration,
+    /// The router shuts down.
+    ShuttingDown,
     /// One side went away without closing it.
     Lost,
 }
@@ -98,15 +103,21 @@ where
     let (upstream_reader, upstream_writer) = split(upstream);
     let mut up = Direction::new(client_reader, upstream_writer);
     let mut down = Direction::new(upstream_reader, client_writer);
-    let end = match tokio::time::timeout(limits.max_duration, pass_both(&mut up, &mut down)).await {
-        Ok(end) => end,
-        Err(_) => {
-            limited(down.close(CloseCode::MaxDuration, Sender::Server)).await;
-            limited(up.close(CloseCode::MaxDuration, Sender::Client)).await;
-            limited(pass_both(&mut up, &mut down)).await;
-            RelayEnd::MaxDuration
-        }
+    let end = tokio::select! {
+        end = pass_both(&mut up, &mut down) => end,
+        () = tokio::time::sleep(limits.max_duration) => RelayEnd::MaxDuration,
+        () = limits.close.cancelled() => RelayEnd::ShuttingDown,
     };
+    let code = match end {
+        RelayEnd::Closed | RelayEnd::Lost => None,
+        RelayEnd::MaxDuration => Some(CloseCode::MaxDuration),
+        RelayEnd::ShuttingDown => Some(CloseCode::ShuttingDown),
+    };
+    if let Some(code) = code {
+        limited(down.close(code, Sender::Server)).await;
+        limited(up.close(code, Sender::Client)).await;
+        limited(pass_both(&mut up, &mut down)).await;
+    }
     limited(down.to.shutdown()).await;
     limited(up.to.shutdown()).await;
     end
@@ -163,9 +174,14 @@ mod tests {
 
     use super::*;
 
-    const HOUR: RelayLimits = RelayLimits {
-        max_duration: Duration::from_secs(3600),
-    };
+    fn limits(max_duration: Duration) -> RelayLimits {
+        RelayLimits {
+            max_duration,
+            close: CancellationToken::new(),
+        }
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
     /// A text frame `hi` of a server.
     const TEXT: &[u8] = b"\x81\x02hi";
 
@@ -174,7 +190,7 @@ mod tests {
         let (mut client, client_side) = duplex(1024);
         let (mut backend, backend_side) = duplex(1024);
         let mut tasks = JoinSet::new();
-        tasks.spawn(relay(client_side, backend_side, HOUR));
+        tasks.spawn(relay(client_side, backend_side, limits(HOUR)));
         backend.write_all(TEXT).await.unwrap();
         drop(backend);
         let mut received = Vec::new();
@@ -193,10 +209,8 @@ mod tests {
     async fn a_connection_ends_at_its_maximum_duration() {
         let (mut client, client_side) = duplex(1024);
         let (_backend, backend_side) = duplex(1024);
-        let limits = RelayLimits {
-            max_duration: Duration::from_secs(2),
-        };
         let mut tasks = JoinSet::new();
+        let limits = limits(Duration::from_secs(2));
         tasks.spawn(relay(client_side, backend_side, limits));
         let mut received = Vec::new();
         client.read_to_end(&mut received).await.unwrap();
@@ -205,12 +219,31 @@ mod tests {
         assert_eq!(end, RelayEnd::MaxDuration);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn both_sides_are_told_that_the_router_shuts_down() {
+        let (mut client, client_side) = duplex(1024);
+        let (mut backend, backend_side) = duplex(1024);
+        let limits = limits(HOUR);
+        let close = limits.close.clone();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(relay(client_side, backend_side, limits));
+        close.cancel();
+        let (mut to_client, mut to_backend) = ([0; 4], [0; 8]);
+        client.read_exact(&mut to_client).await.unwrap();
+        backend.read_exact(&mut to_backend).await.unwrap();
+        assert_eq!(to_client[2..], 1001_u16.to_be_bytes());
+        assert_eq!(to_backend[6..], 1001_u16.to_be_bytes(), "after the mask");
+        drop((client, backend));
+        let end = tasks.join_next().await.unwrap().unwrap();
+        assert_eq!(end, RelayEnd::ShuttingDown);
+    }
+
     #[tokio::test]
     async fn bytes_pass_in_both_directions_unchanged() {
         let (mut client, client_side) = duplex(64);
         let (mut backend, backend_side) = duplex(64);
         let mut tasks = JoinSet::new();
-        tasks.spawn(relay(client_side, backend_side, HOUR));
+        tasks.spawn(relay(client_side, backend_side, limits(HOUR)));
         let sent: Vec<u8> = (0..=255).cycle().take(100_000).collect();
         let mut received = vec![0; sent.len()];
         let (written, read) =

@@ -41,7 +41,7 @@ pub(crate) struct AppState {
 
 /// Whether errors on this path have the format of this API.
 pub(crate) fn is_own_path(path: &str) -> bool {
-    let own = ["/v1/chat/", "/v1/completions", "/v1/embeddings"];
+    let own = ["/v1/chat/", "/v1/completions", "/v1/embeddings", "/ai/v1/"];
     let is_model = path
         .strip_prefix("/v1/models/")
         .is_some_and(|id| !id.contains('/'));
@@ -75,6 +75,7 @@ mod tests {
             "/v1/embeddings",
             "/v1/models/a%2Fb",
             "/client/v4/accounts/x/ai/v1/embeddings",
+            "/ai/v1/chat/completions",
         ] {
             assert!(is_own_path(own), "{own}");
         }

@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
@@ -78,7 +79,7 @@ pub(super) async fn changes(
         ui,
         token,
         viewer,
-        sent_at: Instant::now(),
+        sent_at: None,
         next_at: Instant::now(),
     };
     let frames = stream::unfold(changes, |mut changes| async move {
@@ -103,7 +104,8 @@ struct ChangeStream {
     ui: Arc<UiState>,
     token: TokenCheck,
     viewer: Viewer,
-    sent_at: Instant,
+    /// When something was sent; `None` before the first time.
+    sent_at: Option<Instant>,
     /// When the viewer looks for changes again.
     next_at: Instant,
 }
@@ -127,7 +129,9 @@ impl ChangeStream {
         loop {
             tokio::time::sleep_until(self.next_at).await;
             self.next_at = Instant::now() + MIN_AGE;
-            if !self.token.is_valid() {
+            // While the server shuts down, a page that connects again still gets what is new.
+            let is_draining = self.ui.is_draining.load(Ordering::Relaxed);
+            if !self.token.is_valid() || is_draining && self.sent_at.is_some() {
                 return None;
             }
             let mut out = match &mut self.viewer {
@@ -147,11 +151,12 @@ impl ChangeStream {
                     }
                 }
             };
-            if out.is_empty() && self.sent_at.elapsed() >= KEEP_ALIVE {
+            let since = *self.sent_at.get_or_insert_with(Instant::now);
+            if out.is_empty() && since.elapsed() >= KEEP_ALIVE {
                 out.push_str(": keep-alive\n\n");
             }
             if !out.is_empty() {
-                self.sent_at = Instant::now();
+                self.sent_at = Some(Instant::now());
                 return Some(out.into());
             }
         }

@@ -22,6 +22,7 @@ mod status;
 mod trained_models;
 mod wire;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
@@ -106,6 +107,8 @@ struct UiState {
     /// The load since the start of the server.
     history: Mutex<LoadHistory>,
     publisher: Publisher,
+    /// Whether the server shuts down, so that streams without an end must not delay it.
+    is_draining: AtomicBool,
 }
 
 impl UiState {
@@ -117,6 +120,7 @@ impl UiState {
             epoch: format!("{:016x}", u64::from_ne_bytes(random)),
             history: Mutex::default(),
             publisher: Publisher::default(),
+            is_draining: AtomicBool::new(false),
         }
     }
 
@@ -179,6 +183,11 @@ impl UiData {
             let sample = self.0.load_sample(cluster.as_deref());
             self.0.lock_history().add(sample);
         }
+    }
+
+    /// Ends the streams of dashboards soon: they have no end of their own.
+    pub fn begin_drain(&self) {
+        self.0.is_draining.store(true, Ordering::Relaxed);
     }
 
     /// The routes of the data.

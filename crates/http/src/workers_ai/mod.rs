@@ -10,6 +10,7 @@ pub(crate) mod error;
 pub(crate) mod parse;
 pub(crate) mod render;
 mod run;
+pub(crate) mod single_file;
 mod wire;
 
 use std::sync::Arc;
@@ -28,8 +29,10 @@ use crate::rate_limits::{RateLimits, limited};
 use batch::WorkersAiBatches;
 use error::WorkersAiError;
 
-/// The prefix of every path of this API.
-pub(crate) const ROOT: &str = "/client/v4/";
+/// Whether errors on this path have the format of this API.
+pub(crate) fn is_own_path(path: &str) -> bool {
+    path.starts_with("/client/v4/") || path.starts_with("/ai/run/")
+}
 
 /// The settings of this API.
 #[derive(Clone)]
@@ -66,8 +69,12 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
         .route(&at("v1/chat/completions"), post(openai::chat))
         .route(&at("v1/completions"), post(openai::completions))
         .route(&at("v1/embeddings"), post(openai::embeddings))
-        .method_not_allowed_fallback(openai::method_not_allowed)
         .route_layer(from_fn(access::check_account_for_openai))
+        // Without an account in the path it is that of the token.
+        .route("/ai/v1/chat/completions", post(openai::chat))
+        .route("/ai/v1/completions", post(openai::completions))
+        .route("/ai/v1/embeddings", post(openai::embeddings))
+        .method_not_allowed_fallback(openai::method_not_allowed)
         .with_state(openai_state);
     let limits = Arc::clone(&config.limits);
     let batches = config.documents.clone().map(WorkersAiBatches::new);
@@ -81,6 +88,7 @@ pub fn routes(models: ModelRegistry, config: Config) -> Router {
         .route(&at("models/search"), get(catalog::search))
         .route(&at("models/schema"), get(catalog::schema))
         .route_layer(from_fn(access::check_account))
+        .route("/ai/run/{*model}", post(run::run))
         .route("/client/v4/{*rest}", any(no_such_path))
         .method_not_allowed_fallback(no_such_method)
         .with_state(state)

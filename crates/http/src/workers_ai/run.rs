@@ -6,10 +6,11 @@ use axum::body::Body;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use tidegate_core::inference::{InferenceAnswer, InferenceRequest};
 use tidegate_core::record::Api;
@@ -21,6 +22,7 @@ use super::batch;
 use super::error::WorkersAiError;
 use super::parse::{extra_embedding_inputs, extra_text_inputs, parse_run_for};
 use super::render::{render_answer, stream_event, whole_stream};
+use super::single_file::SingleFile;
 use crate::access::Identity;
 use crate::inference::{
     FirstEvents, InferenceError, InferenceModel, find_model, output_value, stream_body,
@@ -29,10 +31,16 @@ use crate::shared::body_limit::{BodyLimit, is_json, read_body, read_json_body};
 use crate::shared::response::{event_stream, json};
 use crate::shared::warnings::with_warnings;
 
+/// The parameters of the path. An account was compared with that of the token.
+#[derive(Deserialize)]
+pub(super) struct RunPath {
+    model: String,
+}
+
 /// `POST …/ai/run/{model}`. The name of the model may have slashes, as they are or escaped.
 pub(super) async fn run(
     State(state): State<Arc<AppState>>,
-    Path((_, name)): Path<(String, String)>,
+    Path(RunPath { model: name }): Path<RunPath>,
     RawQuery(query): RawQuery,
     caller: Identity,
     request: Request,
@@ -135,9 +143,9 @@ async fn run_inputs(
     let output = output_value(&over);
     let file = Some(&output)
         .filter(|_| model.interface().returns_files())
-        .and_then(single_file);
+        .and_then(SingleFile::of);
     let response = match file {
-        Some((media_type, content)) => file_response(&media_type, content),
+        Some(file) => file.into_response(),
         None => json(
             StatusCode::OK,
             render_answer(&InferenceAnswer::Output(output)),
@@ -198,28 +206,6 @@ fn is_object(body: &[u8]) -> bool {
     body.trim_ascii_start().starts_with(b"{")
 }
 
-/// The only file of an output: its media type and content.
-fn single_file(output: &Value) -> Option<(String, Vec<u8>)> {
-    let uri = match output {
-        Value::String(uri) => uri,
-        Value::Array(list) => match list.as_slice() {
-            [Value::String(uri)] => uri,
-            _ => return None,
-        },
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => return None,
-    };
-    let (media_type, content) = uri.strip_prefix("data:")?.split_once(";base64,")?;
-    Some((media_type.to_owned(), STANDARD.decode(content).ok()?))
-}
-
-fn file_response(media_type: &str, content: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(content));
-    let octets = HeaderValue::from_static("application/octet-stream");
-    let media_type = HeaderValue::from_str(media_type).unwrap_or(octets);
-    response.headers_mut().insert(CONTENT_TYPE, media_type);
-    response
-}
-
 /// Whether a query has `name` or `name=true`.
 fn is_flag_set(query: &str, name: &str) -> bool {
     url::form_urlencoded::parse(query.as_bytes())
@@ -238,28 +224,7 @@ impl From<InferenceError> for WorkersAiError {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn a_single_file_is_decoded() {
-        let uri = "data:image/png;base64,AAE=";
-        for output in [json!(uri), json!([uri])] {
-            assert_eq!(
-                single_file(&output),
-                Some(("image/png".to_owned(), vec![0, 1]))
-            );
-        }
-        for other in [
-            json!([uri, uri]),
-            json!("https://x/y.png"),
-            json!(1),
-            json!([]),
-        ] {
-            assert_eq!(single_file(&other), None, "{other}");
-        }
-    }
 
     #[test]
     fn flags_are_read_from_the_query() {

@@ -64,9 +64,16 @@ impl Dialer {
                 UpstreamScheme::Https => self.handshake(stream).await,
             }
         };
-        timeout(self.connect_timeout, connecting)
-            .await
-            .unwrap_or_else(|_| Err(self.timed_out()))
+        self.in_time(connecting).await?
+    }
+
+    /// Waits for a part of opening a connection.
+    pub(super) async fn in_time<T>(
+        &self,
+        opening: impl Future<Output = T>,
+    ) -> Result<T, UpstreamError> {
+        let result = timeout(self.connect_timeout, opening).await;
+        result.map_err(|_| self.timed_out())
     }
 
     /// Tries the addresses one after the other; each gets an equal share of the time.

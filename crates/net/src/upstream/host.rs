@@ -72,7 +72,8 @@ impl UpstreamHost {
         set_framing(&mut request);
         match self.address.version {
             UpstreamVersion::Http1 => self.send_http1(request).await,
-            UpstreamVersion::Http2 => self.http2.send(self, request).await,
+            // Requests over HTTP/1.1 do not need its memory.
+            UpstreamVersion::Http2 => Box::pin(self.http2.send(self, request)).await,
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::runtime::{Handle, Id};
 use super::address::UpstreamAddress;
 use super::body::UpstreamUpgraded;
 use super::error::UpstreamError;
-use super::io::{Received, UpstreamIo};
+use super::io::{SocketFlags, UpstreamIo};
 use super::request_body::UpstreamRequestBody;
 
 /// The largest head of a response, and the most that is read or written at once. A quiet stream uses
@@ -25,7 +25,7 @@ const MAX_BUFFER: usize = 64 * 1024;
 pub(super) struct Http1Connection {
     sender: SendRequest<UpstreamRequestBody>,
     connection: Connection<TokioIo<UpstreamIo>, UpstreamRequestBody>,
-    received: Received,
+    socket: SocketFlags,
     /// The runtime that waits for the events of the socket.
     runtime: Id,
     /// hyper is done with the connection, which must not be polled any more.
@@ -34,7 +34,7 @@ pub(super) struct Http1Connection {
 
 impl Http1Connection {
     pub(super) async fn open(io: UpstreamIo) -> Result<Self, hyper::Error> {
-        let received = io.received();
+        let socket = io.flags();
         let (sender, connection) = Builder::new()
             .max_buf_size(MAX_BUFFER)
             .handshake(TokioIo::new(io))
@@ -42,7 +42,7 @@ impl Http1Connection {
         Ok(Self {
             sender,
             connection,
-            received,
+            socket,
             runtime: Handle::current().id(),
             has_ended: false,
         })
@@ -54,7 +54,7 @@ impl Http1Connection {
         address: &UpstreamAddress,
         request: Request<UpstreamRequestBody>,
     ) -> Result<Response<Incoming>, UpstreamError> {
-        self.received.reset();
+        self.socket.reset();
         let mut response = pin!(self.sender.send_request(request));
         poll_fn(|cx| {
             self.drive(cx);
@@ -94,9 +94,15 @@ impl Http1Connection {
         self.runtime
     }
 
+    /// Lets the runtime of the caller, which polls the connection next, wait for the events of the socket.
+    pub(super) fn move_here(&mut self) {
+        self.runtime = Handle::current().id();
+        self.socket.move_to_next_runtime();
+    }
+
     /// Whether the backend has sent a byte since the last request.
     pub(super) fn has_received(&self) -> bool {
-        self.received.any()
+        self.socket.has_received()
     }
 
     /// The raw connection, after the response 101.

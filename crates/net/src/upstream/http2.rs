@@ -1,18 +1,21 @@
 //! The HTTP/2 connections to one address. Requests share them; a task drives each.
 
+use std::error::Error as _;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::poll_fn;
+use futures_util::task::AtomicWaker;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::header::HOST;
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 use hyper::rt::Executor;
 use hyper::{Request, Response, Uri, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -32,6 +35,11 @@ const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
 const PING_INTERVAL: Duration = Duration::from_secs(15);
 /// How long the backend may take for it.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// How often a stream that the backend refuses is opened again. It refuses streams that it has not worked on,
+/// for example while it lowers their number.
+const MAX_REFUSALS: u32 = 3;
+/// The pause before that; doubled each time.
+const REFUSAL_PAUSE: Duration = Duration::from_millis(10);
 
 /// The HTTP/2 connections to one address.
 pub(super) struct Http2Connections {
@@ -44,8 +52,8 @@ pub(super) struct Http2Connections {
 struct Http2Connection {
     sender: SendRequest<UpstreamRequestBody>,
     streams: Arc<AtomicUsize>,
-    /// How many streams the backend allows.
-    max_streams: Arc<AtomicUsize>,
+    /// How many streams the backend allows, which it may change.
+    max_streams: watch::Receiver<usize>,
     last_used: Instant,
 }
 
@@ -66,7 +74,7 @@ impl Http2Connection {
     }
 
     fn has_room(&self) -> bool {
-        let limit = self.max_streams.load(Ordering::Relaxed).min(MAX_STREAMS);
+        let limit = (*self.max_streams.borrow()).min(MAX_STREAMS);
         self.streams.load(Ordering::Relaxed) < limit
     }
 }
@@ -86,26 +94,37 @@ impl Http2Connections {
         mut request: Request<UpstreamRequestBody>,
     ) -> Result<Response<UpstreamBody>, UpstreamError> {
         set_absolute_uri(host, &mut request)?;
-        let mut replay = replayable(&request);
-        if let Some((mut sender, stream)) = self.open_stream() {
-            match sender.try_send_request(request).await {
+        let (mut refusals, mut was_closing) = (0, false);
+        loop {
+            let replay = replayable(&request);
+            let open = self.open_stream();
+            let may_be_closing = open.is_some() && !was_closing;
+            let (mut sender, stream) = match open {
+                Some(open) => open,
+                None => self.fresh_stream(host).await?,
+            };
+            let mut error = match sender.try_send_request(request).await {
                 Ok(response) => return Ok(respond(host, response, stream)),
-                Err(mut error) => match error.take_message().or_else(|| replay.take()) {
-                    // The connection was closing; the next one is fresh.
-                    Some(again) if sender.is_closed() => request = again,
-                    Some(_) | None => {
-                        return Err(UpstreamError::before_response(
-                            host.address(),
-                            error.into_error(),
-                        ));
-                    }
-                },
-            }
-        }
-        let (mut sender, stream) = self.fresh_stream(host).await?;
-        match sender.send_request(request).await {
-            Ok(response) => Ok(respond(host, response, stream)),
-            Err(error) => Err(UpstreamError::before_response(host.address(), error)),
+                Err(error) => error,
+            };
+            drop(stream);
+            let again = error.take_message().or(replay);
+            let error = error.into_error();
+            request = match again {
+                Some(again) if is_refused(&error) && refusals < MAX_REFUSALS => {
+                    tokio::time::sleep(REFUSAL_PAUSE * 2_u32.pow(refusals)).await;
+                    refusals += 1;
+                    again
+                }
+                // The connection was closing; the next one is fresh.
+                Some(again) if may_be_closing && sender.is_closed() => {
+                    was_closing = true;
+                    again
+                }
+                Some(_) | None => {
+                    return Err(UpstreamError::before_response(host.address(), error));
+                }
+            };
         }
     }
 
@@ -128,27 +147,44 @@ impl Http2Connections {
             return Ok(stream);
         }
         let io = host.dialer().dial().await?;
-        let (sender, mut driver) = Builder::new(TrackedExecutor(self.tasks.clone()))
+        let progress = Arc::new(AtomicWaker::new());
+        let executor = TrackedExecutor {
+            tasks: self.tasks.clone(),
+            progress: Arc::clone(&progress),
+        };
+        let (sender, mut driver) = Builder::new(executor)
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            // Until the backend has said how many it allows, which is the first that it sends.
+            .initial_max_send_streams(0)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(io))
             .await
             .map_err(|error| UpstreamError::before_response(host.address(), error))?;
-        let max_streams = Arc::new(AtomicUsize::new(MAX_STREAMS));
-        let limit = Arc::clone(&max_streams);
+        let (limit, mut max_streams) = watch::channel(0);
         self.tasks.spawn(poll_fn(move |cx| {
+            // hyper wakes this task for requests only; the settings come to another one.
+            if *limit.borrow() == 0 {
+                progress.register(cx.waker());
+            }
             let ended = Pin::new(&mut driver).poll(cx);
-            // The backend sets it after the handshake, and may change it.
-            limit.store(driver.current_max_send_streams(), Ordering::Relaxed);
+            let allowed = driver.current_max_send_streams();
+            limit.send_if_modified(|limit| std::mem::replace(limit, allowed) != allowed);
             ended.map(|result| {
                 if let Err(error) = result {
                     tracing::debug!(%error, "HTTP/2 connection to a backend ended");
                 }
             })
         }));
+        host.dialer()
+            .in_time(max_streams.wait_for(|allowed| *allowed > 0))
+            .await?
+            .map_err(|_| UpstreamError::ClosedBeforeResponse {
+                address: host.address().clone(),
+                source: io::Error::from(io::ErrorKind::UnexpectedEof).into(),
+            })?;
         let mut connection = Http2Connection {
             sender,
             streams: Arc::default(),
@@ -178,6 +214,14 @@ impl Http2Connections {
     fn open(&self) -> MutexGuard<'_, Vec<Http2Connection>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the backend has refused a stream without working on it.
+fn is_refused(error: &hyper::Error) -> bool {
+    let cause = error
+        .source()
+        .and_then(|cause| cause.downcast_ref::<h2::Error>());
+    cause.and_then(h2::Error::reason) == Some(h2::Reason::REFUSED_STREAM)
 }
 
 fn respond(
@@ -217,7 +261,11 @@ fn set_absolute_uri(
 
 /// Spawns the tasks of hyper on a tracker.
 #[derive(Clone)]
-struct TrackedExecutor(TaskTracker);
+struct TrackedExecutor {
+    tasks: TaskTracker,
+    /// Woken whenever one of the tasks has made progress.
+    progress: Arc<AtomicWaker>,
+}
 
 impl<F> Executor<F> for TrackedExecutor
 where
@@ -225,6 +273,15 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, future: F) {
-        self.0.spawn(future);
+        let progress = Arc::clone(&self.progress);
+        self.tasks.spawn(async move {
+            let mut future = pin!(future);
+            poll_fn(|cx| {
+                let polled = future.as_mut().poll(cx);
+                progress.wake();
+                polled
+            })
+            .await
+        });
     }
 }

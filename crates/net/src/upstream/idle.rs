@@ -1,7 +1,9 @@
 //! The HTTP/1.1 connections to one address that wait for their next request.
 //!
-//! The runtime that has opened a connection waits for its events. If a task of another runtime used it, each
-//! event would wake a thread. So each runtime uses its own connections.
+//! One runtime waits for the events of a connection. If a task of another runtime used it, each event would
+//! wake a thread. So each runtime uses its own connections first. Without one it takes over the connection of
+//! another runtime before it opens one: a backend that serves few connections at a time, or has a thread for
+//! each, gets no more of them than requests that ran at the same time.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,7 +31,7 @@ struct IdleConnection {
 }
 
 impl IdleConnections {
-    /// Keeps at most `max_idle` connections for each runtime, for at most `limit`.
+    /// Keeps at most `max_idle` connections, for at most `limit`.
     pub(super) fn new(limit: Duration, max_idle: usize) -> Self {
         Self {
             limit,
@@ -38,9 +40,15 @@ impl IdleConnections {
         }
     }
 
-    /// An open connection of the runtime of the caller.
+    /// An open connection for the runtime of the caller: one of its own, or else one of another runtime.
     pub(super) fn take(&self) -> Option<Box<Http1Connection>> {
         let runtime = Handle::current().id();
+        self.take_of(runtime)
+            .or_else(|| self.take_over_for(runtime))
+    }
+
+    /// An open connection of a runtime. If there is none, its list is empty then.
+    fn take_of(&self, runtime: Id) -> Option<Box<Http1Connection>> {
         loop {
             let IdleConnection {
                 mut connection,
@@ -57,16 +65,35 @@ impl IdleConnections {
         }
     }
 
+    /// An open connection of the other runtime that has most of them; it moves to this one.
+    fn take_over_for(&self, runtime: Id) -> Option<Box<Http1Connection>> {
+        loop {
+            let other = self
+                .by_runtime()
+                .iter()
+                .filter(|(id, connections)| *id != runtime && !connections.is_empty())
+                .max_by_key(|(_, connections)| connections.len())
+                .map(|(id, _)| *id)?;
+            if let Some(mut connection) = self.take_of(other) {
+                connection.move_here();
+                return Some(connection);
+            }
+        }
+    }
+
     /// Keeps a connection for the next request, or closes it.
     pub(super) fn keep(&self, mut connection: Box<Http1Connection>) {
         if !connection.is_idle() {
             return;
         }
         let (runtime, since) = (connection.runtime(), Instant::now());
-        let surplus = self.change(runtime, |own| {
-            own.push_back(IdleConnection { connection, since });
-            (own.len() > self.max_idle).then(|| own.pop_front())
-        });
+        let surplus = {
+            let mut by_runtime = self.by_runtime();
+            connections_of(&mut by_runtime, runtime)
+                .push_back(IdleConnection { connection, since });
+            let kept: usize = by_runtime.iter().map(|(_, own)| own.len()).sum();
+            (kept > self.max_idle).then(|| connections_of(&mut by_runtime, runtime).pop_front())
+        };
         drop(surplus);
     }
 
@@ -92,15 +119,7 @@ impl IdleConnections {
 
     /// Changes the connections of a runtime. Connections are closed outside of the lock, by the caller.
     fn change<T>(&self, runtime: Id, change: impl FnOnce(&mut OwnConnections) -> T) -> T {
-        let mut by_runtime = self.by_runtime();
-        let index = match by_runtime.iter().position(|(id, _)| *id == runtime) {
-            Some(index) => index,
-            None => {
-                by_runtime.push((runtime, OwnConnections::new()));
-                by_runtime.len() - 1
-            }
-        };
-        change(&mut by_runtime[index].1)
+        change(connections_of(&mut self.by_runtime(), runtime))
     }
 
     fn by_runtime(&self) -> MutexGuard<'_, Vec<(Id, OwnConnections)>> {
@@ -108,4 +127,15 @@ impl IdleConnections {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn connections_of(by_runtime: &mut Vec<(Id, OwnConnections)>, runtime: Id) -> &mut OwnConnections {
+    let index = match by_runtime.iter().position(|(id, _)| *id == runtime) {
+        Some(index) => index,
+        None => {
+            by_runtime.push((runtime, OwnConnections::new()));
+            by_runtime.len() - 1
+        }
+    };
+    &mut by_runtime[index].1
 }

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-/// A connection that remembers whether the backend has sent anything.
+/// A connection that remembers whether the backend has sent anything, and can move to another runtime.
 #[derive(Debug)]
 pub(super) struct UpstreamIo {
     transport: Transport,
-    received: Received,
+    flags: SocketFlags,
 }
 
 #[derive(Debug)]
@@ -23,18 +24,32 @@ enum Transport {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Whether the backend has sent a byte since the last request. hyper owns the socket, so the flag is
-/// shared.
+/// What a connection and its socket tell each other. hyper owns the socket, so the flags are shared.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Received(Arc<AtomicBool>);
+pub(super) struct SocketFlags(Arc<Flags>);
 
-impl Received {
+#[derive(Debug, Default)]
+struct Flags {
+    /// The backend has sent a byte since the last request.
+    has_received: AtomicBool,
+    /// The runtime that polls the socket next has to wait for its events.
+    moves: AtomicBool,
+}
+
+impl SocketFlags {
+    /// A request begins.
     pub(super) fn reset(&self) {
-        self.0.store(false, Ordering::Relaxed);
+        self.0.has_received.store(false, Ordering::Relaxed);
     }
 
-    pub(super) fn any(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    /// Whether the backend has sent a byte since the last request.
+    pub(super) fn has_received(&self) -> bool {
+        self.0.has_received.load(Ordering::Relaxed)
+    }
+
+    /// Lets the runtime that polls the socket next wait for its events.
+    pub(super) fn move_to_next_runtime(&self) {
+        self.0.moves.store(true, Ordering::Relaxed);
     }
 }
 
@@ -42,20 +57,43 @@ impl UpstreamIo {
     pub(super) fn plain(stream: TcpStream) -> Self {
         Self {
             transport: Transport::Plain(stream),
-            received: Received::default(),
+            flags: SocketFlags::default(),
         }
     }
 
     pub(super) fn tls(stream: TlsStream<TcpStream>) -> Self {
         Self {
             transport: Transport::Tls(Box::new(stream)),
-            received: Received::default(),
+            flags: SocketFlags::default(),
         }
     }
 
-    pub(super) fn received(&self) -> Received {
-        self.received.clone()
+    pub(super) fn flags(&self) -> SocketFlags {
+        self.flags.clone()
     }
+
+    /// Moves the socket to the runtime of the caller, if it has to move.
+    fn move_if_asked(&mut self) {
+        let moves = &self.flags.0.moves;
+        if !moves.load(Ordering::Relaxed) {
+            return;
+        }
+        moves.store(false, Ordering::Relaxed);
+        let stream = match &mut self.transport {
+            Transport::Plain(stream) => stream,
+            Transport::Tls(stream) => stream.get_mut().0,
+        };
+        match registered_here(stream) {
+            Ok(moved) => *stream = moved,
+            // It works from here too, but each event wakes the thread of the other runtime.
+            Err(error) => tracing::debug!(%error, "failed to move a connection to another runtime"),
+        }
+    }
+}
+
+/// The same connection, whose events the runtime of the caller waits for.
+fn registered_here(stream: &TcpStream) -> io::Result<TcpStream> {
+    TcpStream::from_std(SockRef::from(stream).try_clone()?.into())
 }
 
 impl AsyncRead for UpstreamIo {
@@ -65,13 +103,14 @@ impl AsyncRead for UpstreamIo {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        this.move_if_asked();
         let before = buf.filled().len();
         std::task::ready!(match &mut this.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         })?;
         if buf.filled().len() > before {
-            this.received.0.store(true, Ordering::Relaxed);
+            this.flags.0.has_received.store(true, Ordering::Relaxed);
         }
         Poll::Ready(Ok(()))
     }
@@ -83,7 +122,9 @@ impl AsyncWrite for UpstreamIo {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().transport {
+        let this = self.get_mut();
+        this.move_if_asked();
+        match &mut this.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
         }
@@ -94,7 +135,9 @@ impl AsyncWrite for UpstreamIo {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().transport {
+        let this = self.get_mut();
+        this.move_if_asked();
+        match &mut this.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }

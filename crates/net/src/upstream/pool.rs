@@ -29,7 +29,7 @@ pub struct UpstreamConfig {
     /// How long a connection is kept without a request. Backends close idle connections too: uvicorn after
     /// 5 s.
     pub idle_limit: Duration,
-    /// The most HTTP/1.1 connections without a request for each address and each runtime that sends requests.
+    /// The most HTTP/1.1 connections without a request for each address.
     pub max_idle: usize,
     /// How long the addresses of a host are used before it is resolved again.
     pub dns_ttl: Duration,

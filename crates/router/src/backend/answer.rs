@@ -36,6 +36,8 @@ pub(super) enum AnswerDocument {
     TextOutput,
     /// Cog: a prediction with a text as output.
     TextPrediction,
+    /// Cog: a prediction with a text or anything else as output.
+    PromptPrediction,
     /// Cog: a prediction.
     Prediction,
     /// Workers AI: an envelope.
@@ -63,6 +65,15 @@ impl AnswerFormat {
         }
     }
 
+    /// Also accepts an output that is no text, of backends that do not say what a prompt asks them for.
+    pub fn or_any_output(self) -> Self {
+        let document = match self.document {
+            AnswerDocument::TextPrediction => AnswerDocument::PromptPrediction,
+            other => other,
+        };
+        Self { document, ..self }
+    }
+
     /// Whether a response with these headers is read with a [`StreamDecoder`](super::StreamDecoder). A
     /// backend may answer a request for a stream with a whole answer.
     pub fn is_stream(&self, headers: &HeaderMap) -> bool {
@@ -88,6 +99,12 @@ pub fn decode_answer(
         AnswerDocument::Vectors => tei::decode_vectors(headers, body),
         AnswerDocument::TextOutput => triton::decode_text(body).map(text),
         AnswerDocument::TextPrediction => cog::decode_text(body, format.max_tokens).map(text),
+        AnswerDocument::PromptPrediction => {
+            cog::decode_any(body, format.max_tokens).map(|answer| match answer {
+                InferenceAnswer::Text(answer) => text(answer),
+                other => other,
+            })
+        }
         AnswerDocument::Prediction => cog::decode_output(body),
         AnswerDocument::Envelope => tidegate::decode_envelope(body),
         AnswerDocument::Json => parse(format.kind, body).map(InferenceAnswer::Output),

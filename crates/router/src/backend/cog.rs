@@ -178,19 +178,46 @@ impl Prediction {
             Usage::from_metrics(&self.metrics),
         )
     }
+
+    fn text(self, max_tokens: Option<u64>) -> Result<GeneratedText, BackendError> {
+        let (finish_reason, usage) = self.end(max_tokens);
+        Ok(GeneratedText {
+            text: output_text(self.output)?,
+            finish_reason,
+            usage,
+        })
+    }
 }
 
 pub(super) fn decode_text(
     body: &[u8],
     max_tokens: Option<u64>,
 ) -> Result<GeneratedText, BackendError> {
+    parse::<Prediction>(KIND, body)?
+        .succeeded()?
+        .text(max_tokens)
+}
+
+/// Reads the answer to a prompt: a text, or an output of another kind, such as a file.
+pub(super) fn decode_any(
+    body: &[u8],
+    max_tokens: Option<u64>,
+) -> Result<InferenceAnswer, BackendError> {
     let prediction = parse::<Prediction>(KIND, body)?.succeeded()?;
-    let (finish_reason, usage) = prediction.end(max_tokens);
-    Ok(GeneratedText {
-        text: output_text(prediction.output)?,
-        finish_reason,
-        usage,
-    })
+    if !is_text(&prediction.output) {
+        return Ok(InferenceAnswer::Output(prediction.output));
+    }
+    prediction.text(max_tokens).map(InferenceAnswer::Text)
+}
+
+/// Whether an output is a text or a list of its parts, and no file.
+fn is_text(output: &Value) -> bool {
+    match output {
+        Value::Null => true,
+        Value::String(text) => !text.starts_with("data:"),
+        Value::Array(parts) => parts.iter().all(|part| part.is_string() && is_text(part)),
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
+    }
 }
 
 pub(super) fn decode_output(body: &[u8]) -> Result<InferenceAnswer, BackendError> {

@@ -36,7 +36,7 @@ impl StreamDecoder {
             AnswerDocument::Completion => Reader::Completion(openai::CompletionReader::default()),
             AnswerDocument::GeneratedText => Reader::Tgi(tgi::TokenReader),
             AnswerDocument::TextOutput => Reader::Triton(triton::OutputReader::default()),
-            AnswerDocument::TextPrediction => {
+            AnswerDocument::TextPrediction | AnswerDocument::PromptPrediction => {
                 Reader::Cog(cog::PredictionReader::new(format.max_tokens))
             }
             AnswerDocument::EmbeddingList

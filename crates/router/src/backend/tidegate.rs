@@ -12,8 +12,8 @@ use super::{BackendCall, CallContext, NotSupported, json_call, openai, path_end}
 use crate::fleet::BackendKind;
 
 const KIND: BackendKind = BackendKind::Tidegate;
-/// The account in the path is a formality: access is decided by the token.
-const RUN: &str = "/client/v4/accounts/router/ai/run/";
+/// The path without an account: it is that of the endpoint's token, whose name the router does not know.
+const RUN: &str = "/ai/run/";
 
 pub(super) fn encode(
     request: &InferenceRequest,

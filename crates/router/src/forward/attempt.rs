@@ -211,6 +211,9 @@ impl Answered {
             ResponseClass::Backpressure { retry_after } => Verdict::Backpressure { retry_after },
             ResponseClass::ServerError => Verdict::Failure(FailureKind::ServerError),
         });
+        if let ResponseClass::Success = class {
+            permit.count_service_time();
+        }
         Self {
             class,
             latency,

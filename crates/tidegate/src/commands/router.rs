@@ -33,6 +33,8 @@ use crate::{build_info, config, edge_config, startup};
 const FIRST_ENDPOINTS: Duration = Duration::from_secs(5);
 /// How long background tasks may take at the end, such as the cancellation of requests.
 const LAST_TASKS: Duration = Duration::from_secs(5);
+/// How long before the end of `--drain-timeout` WebSocket connections are closed.
+const WEBSOCKET_CLOSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn router(
     args: &RouterArgs,
@@ -113,7 +115,9 @@ pub(crate) async fn router(
     let forced = drain(args, &gateway, batches.as_ref(), &mut http, &mut signals).await;
     stop.cancel();
     tasks.close();
-    tokio::time::timeout(LAST_TASKS, tasks.wait()).await.ok(); // The process ends anyway.
+    if forced.is_none() {
+        tokio::time::timeout(LAST_TASKS, tasks.wait()).await.ok(); // The process ends anyway.
+    }
     // Not earlier: some of these tasks run there.
     drop(event_loops);
     Ok(forced.unwrap_or_else(|| ExitCode::from(cause.exit_code())))
@@ -224,9 +228,22 @@ async fn drain(
             batches.close(args.drain_timeout).await;
         }
     };
-    let http = http.drain(args.drain_grace, args.drain_timeout);
+    // In time for the close frames to pass.
+    let closing = WEBSOCKET_CLOSE.min(args.drain_timeout / 2);
+    let close_websockets = async {
+        tokio::time::sleep(args.drain_grace + args.drain_timeout - closing).await;
+        gateway.close_websockets();
+        std::future::pending::<()>().await
+    };
+    let drained = async {
+        tokio::join!(
+            http.drain(args.drain_grace, args.drain_timeout),
+            close_batches
+        )
+    };
     tokio::select! {
-        ((), ()) = async { tokio::join!(http, close_batches) } => None,
+        ((), ()) = drained => None,
+        () = close_websockets => None,
         second = signals.second(log_wait) => {
             tracing::warn!("received a second signal, exiting now");
             Some(ExitCode::from(second.forced_exit_code()))

@@ -303,7 +303,8 @@ impl GatewayState {
         };
         let _counted = self.registry.accounts().enter(client.account())?;
         let account = client.account().clone();
-        // The first request for a model starts the loop that runs its jobs.
+        // The first request for a model starts the loop that runs its jobs. A batch whose client leaves is
+        // canceled.
         let answer = self
             .background
             .run(async move { batches.answer(&account, &model, &body).await });

@@ -19,8 +19,8 @@ use tidegate_core::text_generation::Usage;
 
 use crate::gateway::GatewayState;
 use crate::gateway::inference::{InferenceClient, NoBackendAnswered};
+use crate::gateway::reply::ErrorNumber;
 use crate::gateway::route::InferenceRoute;
-use crate::gateway::sites::CODE;
 
 /// The largest result of a queued request.
 const MAX_RESULT: usize = 32 * 1024 * 1024;
@@ -154,14 +154,14 @@ impl GatewayState {
 
 /// How long to wait before the request is sent again; `None` if the answer is final.
 fn pause(response: &Response, failures: &mut u32) -> Option<Duration> {
-    let number = |name| {
-        let text = response.headers().get(name)?.to_str().ok()?;
+    let retry_after = || {
+        let text = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
         text.parse::<u32>().ok()
     };
-    // Backends do not send the number.
-    let number_of_error = number(CODE)?;
+    // The answer of a backend has no number.
+    let ErrorNumber(number_of_error) = *response.extensions().get::<ErrorNumber>()?;
     let seconds = if NO_CAPACITY.contains(&number_of_error) {
-        number(RETRY_AFTER).unwrap_or(u32::MAX)
+        retry_after().unwrap_or(u32::MAX)
     } else if response.extensions().get::<NoBackendAnswered>().is_some() && *failures < MAX_FAILURES
     {
         *failures += 1;

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
-use super::backend::{get, pool, post, soon, text};
+use super::backend::{Backend, get, pool, post, soon, text};
 use crate::upstream::{UpstreamAddress, UpstreamScheme, UpstreamVersion};
 
 /// Sends when it is dropped.
@@ -81,6 +81,10 @@ impl futures_util::Stream for SyncStream {
 }
 
 async fn start() -> Http2Backend {
+    start_with(Builder::new(TokioExecutor::new())).await
+}
+
+async fn start_with(server: Builder<TokioExecutor>) -> Http2Backend {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = UpstreamAddress {
         scheme: UpstreamScheme::Http,
@@ -99,9 +103,14 @@ async fn start() -> Http2Backend {
             count.fetch_add(1, Ordering::Relaxed);
             let started = started.clone();
             let service = service_fn(move |request| respond(request, started.clone()));
-            spawner.spawn(
-                Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service),
-            );
+            let server = server.clone();
+            spawner.spawn(async move {
+                // A slow backend: a client that does not wait for it has sent what it wants to send.
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                server.serve_connection(TokioIo::new(stream), service).await
+            });
         }
     });
     Http2Backend {
@@ -145,4 +154,48 @@ async fn dropping_an_http2_body_resets_its_stream_only() {
         .unwrap();
     text(response).await.unwrap();
     assert_eq!(backend.connections.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_burst_opens_no_more_streams_than_the_backend_allows() {
+    let mut limited = Builder::new(TokioExecutor::new());
+    limited.max_concurrent_streams(2);
+    let (backend, pool) = (start_with(limited).await, pool());
+    let requests = (0..20).map(|_| async {
+        let response = pool.send(&backend.address, post("/", "body")).await;
+        text(response.unwrap()).await.unwrap()
+    });
+    let answers = soon(futures_util::future::join_all(requests)).await;
+    assert_eq!(answers.len(), 20);
+}
+
+#[tokio::test]
+async fn a_stream_that_the_backend_refuses_is_opened_again() {
+    let backend = Backend::start().await;
+    let address = UpstreamAddress {
+        version: UpstreamVersion::Http2,
+        ..backend.address.clone()
+    };
+    let server = async {
+        let stream = backend.accept().await.stream;
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        let mut targets = Vec::new();
+        while let Some(request) = connection.accept().await {
+            let (request, mut respond) = request.unwrap();
+            targets.push(request.uri().path().to_owned());
+            if targets.len() < 3 {
+                respond.send_reset(h2::Reason::REFUSED_STREAM);
+                continue;
+            }
+            respond.send_response(Response::new(()), true).unwrap();
+        }
+        targets
+    };
+    let client = async {
+        let pool = pool();
+        let response = soon(pool.send(&address, post("/again", "body"))).await;
+        assert_eq!(response.unwrap().status(), 200);
+    };
+    let (targets, ()) = tokio::join!(server, client);
+    assert_eq!(targets, ["/again"; 3]);
 }

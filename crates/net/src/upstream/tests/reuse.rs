@@ -173,23 +173,28 @@ async fn surplus_idle_connections_are_closed() {
     }
 }
 
-#[tokio::test]
-async fn each_runtime_reuses_its_own_connections() {
-    let (backend, pool) = (Backend::start().await, pool());
-    let other_runtime = tokio::runtime::Builder::new_multi_thread()
+/// A runtime beside the one of the test.
+fn other_runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
-        .unwrap();
+        .unwrap()
+}
+
+#[tokio::test]
+async fn each_runtime_reuses_its_own_connection_first() {
+    let (backend, pool) = (Backend::start().await, pool());
+    let other = other_runtime();
+    // Both at the same time, so that there are two connections.
+    let (other_pool, address) = (pool.clone(), backend.address.clone());
+    let on_other = other.spawn(async move { other_pool.send(&address, get("/2")).await.unwrap() });
+    let mut of_other = backend.accept().await;
+    of_other.read_head().await;
     let (first, mut own) = tokio::join!(pool.send(&backend.address, get("/1")), backend.serve(OK));
     text(first.unwrap()).await.unwrap();
-    let (other_pool, address) = (pool.clone(), backend.address.clone());
-    let on_other = other_runtime.spawn(async move {
-        let response = other_pool.send(&address, get("/2")).await.unwrap();
-        text(response).await.unwrap()
-    });
-    let (answer, _other) = tokio::join!(on_other, backend.serve(OK));
-    assert_eq!(answer.unwrap(), "ok", "on a fresh connection");
+    of_other.write(OK).await;
+    text(on_other.await.unwrap()).await.unwrap();
     // The connection of the other runtime was used last.
     let server = async {
         assert!(own.read_head().await.starts_with("GET /3 "));
@@ -197,5 +202,34 @@ async fn each_runtime_reuses_its_own_connections() {
     };
     let (third, ()) = tokio::join!(pool.send(&backend.address, get("/3")), server);
     assert_eq!(text(third.unwrap()).await.unwrap(), "ok");
-    other_runtime.shutdown_background();
+    other.shutdown_background();
+}
+
+#[tokio::test]
+async fn an_idle_connection_moves_to_the_runtime_of_the_next_request() {
+    let (backend, pool) = (Backend::start().await, pool());
+    let first_runtime = other_runtime();
+    let (first_pool, address) = (pool.clone(), backend.address.clone());
+    let first = first_runtime.spawn(async move {
+        let response = first_pool.send(&address, get("/1")).await.unwrap();
+        text(response).await.unwrap();
+    });
+    let mut accepted = backend.serve(OK).await;
+    first.await.unwrap();
+    // A backend may serve one connection at a time, so it would not accept another one.
+    let server = async {
+        assert!(accepted.read_head().await.starts_with("GET /2 "));
+        accepted.write(OK).await;
+        accepted
+    };
+    let (second, mut accepted) = tokio::join!(pool.send(&backend.address, get("/2")), server);
+    assert_eq!(text(second.unwrap()).await.unwrap(), "ok");
+    // It needs nothing of the runtime that has opened it.
+    first_runtime.shutdown_background();
+    let server = async {
+        assert!(accepted.read_head().await.starts_with("GET /3 "));
+        accepted.write(OK).await;
+    };
+    let (third, ()) = tokio::join!(pool.send(&backend.address, get("/3")), server);
+    assert_eq!(text(third.unwrap()).await.unwrap(), "ok");
 }

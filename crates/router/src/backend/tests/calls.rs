@@ -224,7 +224,7 @@ fn triton_gets_one_text_or_tensors() {
 #[test]
 fn tidegate_takes_any_inputs() {
     let call = call(BackendKind::Tidegate, &inputs(json!({"text": "a"})));
-    assert_eq!(call.path, "/client/v4/accounts/router/ai/run/org/model%201");
+    assert_eq!(call.path, "/ai/run/org/model%201");
     assert_eq!(body_of(&call), json!({"text": "a"}));
 }
 

@@ -66,5 +66,48 @@ pub(in crate::ui::api_docs) static WORKERS_AI: RouteTable = RouteTable {
                 ("input", "a text or a list of texts"),
             ],
         ),
+        route(
+            "POST",
+            "/ai/run/{*model}",
+            "Run a model, for the account of the token",
+            &[
+                ("prompt", "the text to continue"),
+                ("messages", "or the conversation"),
+                ("text", "or the texts to embed"),
+                ("stream", "whether the answer is sent in parts"),
+            ],
+        ),
+        route(
+            "POST",
+            "/ai/v1/chat/completions",
+            "Answer a conversation, for the account of the token",
+            &[
+                ("model", "the name of the model"),
+                (
+                    "messages",
+                    "the conversation: role and content of each message",
+                ),
+                ("stream", "whether the answer is sent in parts"),
+            ],
+        ),
+        route(
+            "POST",
+            "/ai/v1/completions",
+            "Continue a text, for the account of the token",
+            &[
+                ("model", "the name of the model"),
+                ("prompt", "the text to continue"),
+                ("stream", "whether the answer is sent in parts"),
+            ],
+        ),
+        route(
+            "POST",
+            "/ai/v1/embeddings",
+            "Compute embeddings of texts, for the account of the token",
+            &[
+                ("model", "the name of the model"),
+                ("input", "a text or a list of texts"),
+            ],
+        ),
     ],
 };
