@@ -161,7 +161,7 @@ pub(crate) async fn api(
             // First, so that another process takes the endpoints over meanwhile.
             http.while_running(endpoints.release()).await;
             replicas.leave().await;
-            shutdown::drain(&models, None, args.drain_timeout, http).await;
+            shutdown::drain_replica(&models, args.drain_timeout, http).await;
         })
         .await;
     Ok(forced.unwrap_or_else(|| ExitCode::from(cause.exit_code())))
