@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
-from cluster import Cluster
+from backends import Postgres
+from cluster import Cluster, new_cluster_with
 from environment import ROOT, free_port
 from prometheus_client.parser import text_string_to_metric_families
 from waiting import wait_until
@@ -116,6 +118,21 @@ def test_gauges_are_absent_while_redis_is_down(new_cluster: Cluster, urls: tuple
     becomes(api, 0, "tidegate_cluster_up", part="queue")
     assert value(api, "tidegate_queue_waiting", **MODEL) is None
     assert value(api, "tidegate_cluster_up", part="store") == 1
+
+
+def test_the_metrics_arrive_while_postgresql_does_not_reply(tmp_path: Path):
+    with Postgres() as postgres, new_cluster_with(postgres, tmp_path) as cluster:
+        api = cluster.start_api()
+        becomes(api.url, 1, "tidegate_cluster_up", part="store")
+        with postgres.suspended():
+            becomes(api.url, 0, "tidegate_cluster_up", part="store")
+            # What the store said last is shown for a few seconds.
+            end = time.monotonic() + 15
+            while time.monotonic() < end:
+                began = time.monotonic()
+                families(api.url)
+                assert time.monotonic() - began < 10, api.log()
+        becomes(api.url, 1, "tidegate_cluster_up", part="queue")
 
 
 def test_a_director_is_ready_when_its_model_has_been_loaded(new_cluster: Cluster, tmp_path: Path):
