@@ -8,7 +8,8 @@ import signal
 import subprocess
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from environment import free_port
@@ -120,6 +121,22 @@ class Postgres(Backend):
         """Kill all its processes; `start` starts them again."""
         self._process.send_signal(signal.SIGQUIT)
         self._process.wait()
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """All its processes accept connections and reply to nothing."""
+        # The main process first: it would replace the others.
+        pids = [self._process.pid]
+        os.kill(pids[0], signal.SIGSTOP)
+        listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pids[0])], capture_output=True, text=True)
+        pids += [int(pid) for pid in listed.stdout.split()]
+        for pid in pids[1:]:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in reversed(pids):
+                os.kill(pid, signal.SIGCONT)
 
     def stop(self) -> None:
         self.crash()

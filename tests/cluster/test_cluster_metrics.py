@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
-from cluster import Cluster
+from backends import Postgres
+from cluster import Cluster, new_cluster_with
 from environment import ROOT, free_port
 from prometheus_client.parser import text_string_to_metric_families
 from waiting import wait_until
@@ -116,3 +118,52 @@ def test_gauges_are_absent_while_redis_is_down(new_cluster: Cluster, urls: tuple
     becomes(api, 0, "tidegate_cluster_up", part="queue")
     assert value(api, "tidegate_queue_waiting", **MODEL) is None
     assert value(api, "tidegate_cluster_up", part="store") == 1
+
+
+def test_the_metrics_arrive_while_postgresql_does_not_reply(tmp_path: Path):
+    with Postgres() as postgres, new_cluster_with(postgres, tmp_path) as cluster:
+        api = cluster.start_api()
+        becomes(api.url, 1, "tidegate_cluster_up", part="store")
+        with postgres.suspended():
+            becomes(api.url, 0, "tidegate_cluster_up", part="store")
+            # What the store said last is shown for a few seconds.
+            end = time.monotonic() + 15
+            while time.monotonic() < end:
+                began = time.monotonic()
+                families(api.url)
+                assert time.monotonic() - began < 10, api.log()
+        becomes(api.url, 1, "tidegate_cluster_up", part="queue")
+
+
+def test_a_director_is_ready_when_its_model_has_been_loaded(new_cluster: Cluster, tmp_path: Path):
+    port, gate = free_port(), tmp_path / "gate"
+    new_cluster.start_api()
+    director = new_cluster.start_director("setup_slow", "--port", str(port), env={"SETUP_GATE": str(gate)})
+
+    def health() -> dict:
+        try:
+            return requests.get(f"http://127.0.0.1:{port}/health-check", timeout=20).json()
+        except requests.ConnectionError:
+            return {}
+
+    wait_until(lambda: health().get("is_connected"), f"the connection: {director.log()}", 30)
+    loading = health()
+    assert (loading["is_ready"], loading["models"][0]["status"]) == (False, "STARTING")
+    gate.touch()
+    wait_until(lambda: health()["is_ready"], f"the model to be loaded: {director.log()}", 30)
+
+
+def test_a_director_whose_model_cannot_be_loaded_is_not_ready(new_cluster: Cluster):
+    port = free_port()
+    new_cluster.start_api()
+    new_cluster.start_director("setup_fails", "--port", str(port))
+
+    def status() -> str | None:
+        try:
+            health = requests.get(f"http://127.0.0.1:{port}/health-check", timeout=20).json()
+        except requests.ConnectionError:
+            return None
+        assert not health["is_ready"], health
+        return health["models"][0]["status"] if health["is_connected"] else None
+
+    wait_until(lambda: status() == "SETUP_FAILED", new_cluster.logs(), 30)

@@ -38,6 +38,21 @@ def stop_directors(cluster: Cluster) -> None:
         director.process.wait(15)
 
 
+def test_a_waiting_job_whose_entry_was_deleted_is_queued_again(new_cluster: Cluster):
+    api = new_cluster.start_api(env={"TIDEGATE_RECHECK_INTERVAL": "1s"})
+    new_cluster.start_director("echo")
+    new_cluster.wait_for_model("local/echo")
+    stop_directors(new_cluster)
+    job = post(api, "/v1/models/local/echo/predictions", {"input": {"text": "still here"}})["id"]
+    queued = f"SELECT queued FROM tidegate.jobs WHERE id = '{job}'"
+    wait_until(lambda: new_cluster.sql(queued) == "t", "the job to be queued", 30)
+    # The server keeps its epoch.
+    delete = "for _, key in ipairs(redis.call('KEYS', 'input:*')) do redis.call('DEL', key) end"
+    new_cluster.redis.call("EVAL", delete, "0")
+    new_cluster.start_director("echo")
+    assert succeeds(api, f"/v1/predictions/{job}")["output"] == "still here"
+
+
 def test_predictions_of_a_deployment_wait_in_its_own_queue(new_cluster: Cluster):
     first, second = new_cluster.start_api(), new_cluster.start_api()
     new_cluster.start_director("echo")

@@ -218,3 +218,20 @@ def test_a_server_on_all_addresses_needs_the_address_of_this_machine(cluster: En
     )
     assert refused.returncode == 64, refused.stderr
     assert "--advertise http://" in refused.stderr
+
+
+def test_a_process_that_has_just_started_knows_the_endpoints(cluster: EndpointCluster) -> None:
+    job = cluster.owner().run({"n": 1})
+    for _ in range(4):
+        server = cluster.cluster.start_api(wait=False)
+        replies: list[requests.Response] = []
+
+        def answered(server: Any = server, replies: list[requests.Response] = replies) -> bool:
+            try:
+                replies.append(requests.get(f"{server.url}/v2/echo/status/{job}", timeout=30))
+            except requests.ConnectionError:
+                return False
+            return replies[-1].status_code == 200
+
+        wait_until(answered, "the status of the job", 30)
+        assert {reply.status_code for reply in replies} <= {200, 503}, [reply.text for reply in replies]

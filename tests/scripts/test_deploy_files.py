@@ -7,10 +7,14 @@ before it and prints the help.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shlex
 import subprocess
+import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +203,40 @@ def test_kubernetes_has_probes_budgets_and_resources():
     for _, _, container in found:
         assert {"readinessProbe", "livenessProbe"} <= set(container)
         assert {"requests", "limits"} == set(container["resources"])
+
+
+def readiness_checks() -> dict[str, list[str]]:
+    """The commands that check whether a director is ready."""
+    checks = {
+        f"kubernetes {name}": container["readinessProbe"]["exec"]["command"]
+        for name, _, container in containers()
+        if container["args"][0] == "director"
+    }
+    for name, service in compose_services().items():
+        if service["command"][0] == "director":
+            checks[f"compose {name}"] = service["healthcheck"]["test"][1:]
+    return checks
+
+
+@pytest.mark.parametrize("name", readiness_checks())
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_a_director_is_ready_when_its_models_are(name: str, is_ready: bool):
+    class Health(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            body = {"is_ready": is_ready, "is_connected": True, "models": [{"status": "STARTING"}]}
+            self.wfile.write(json.dumps(body).encode())
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Health) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        program, *arguments = readiness_checks()[name]
+        assert program == "python"
+        port = str(server.server_address[1])
+        command = [sys.executable, *(text.replace("5001", port) for text in arguments)]
+        result = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        server.shutdown()
+    assert (result.returncode == 0) is is_ready, result.stderr
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

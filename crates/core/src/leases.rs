@@ -221,6 +221,11 @@ pub trait Leases: Send + Sync {
     /// The last recorded epoch of the queue, if the marks of all earlier epochs were removed.
     async fn queue_epoch(&self) -> Result<Option<String>, StoreError>;
 
+    /// Records of open jobs without a live lease that they are not known to be in the queue, of those that were
+    /// accepted, released, or returned by [`Leases::claim_unqueued`] at least `age` ago, oldest first, at most
+    /// `limit`. They count as returned now. Returns how many there were.
+    async fn unmark_queued(&self, age: Duration, limit: usize) -> Result<usize, StoreError>;
+
     /// Open jobs without a live lease that are not known to be in the queue and were accepted, released or
     /// returned by this method at least `age` ago, oldest first, at most `limit`. So of several processes
     /// one puts a job into the queue again.

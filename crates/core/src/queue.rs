@@ -358,6 +358,11 @@ pub trait UpkeepHandler: Send + Sync {
     /// were pushed.
     async fn requeue(&self, epoch: &str) -> bool;
 
+    /// Entries may have been deleted by other means while the epoch stayed the same: pushes the jobs again that
+    /// have waited for `age` since they were pushed. Called once per `age`. A job whose entry exists keeps its
+    /// position.
+    async fn recheck(&self, age: Duration);
+
     /// The epoch since which the queue has all waiting jobs. `known` is what this process knows; a process
     /// that shares the queue with others reads what they have recorded, because it may have started after
     /// the loss. `None` if it cannot be read now.

@@ -17,6 +17,8 @@ use crate::shared::response::json;
 pub struct DirectorHealth {
     /// The name of the director.
     pub name: String,
+    /// Whether it takes jobs: it is connected, and each model has been loaded, or is loaded when a job needs it.
+    pub is_ready: bool,
     /// Whether an API process replied to the last heartbeat.
     pub is_connected: bool,
     /// The number of jobs that it runs.

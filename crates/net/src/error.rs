@@ -102,6 +102,11 @@ impl Error {
         matches!(self, Self::Refused { .. })
     }
 
+    /// Whether no connection was opened, so that the server has not received the request.
+    pub fn is_connect(&self) -> bool {
+        matches!(self, Self::Unreachable { source, .. } if source.is_connect())
+    }
+
     /// Whether the disk was full.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)

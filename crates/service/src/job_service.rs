@@ -323,9 +323,13 @@ impl JobService {
 
     /// Waits until a job has ended, or until the server shuts down and leaves it to the next process.
     pub async fn ended_or_left(&self, job: &Arc<Job>) {
+        let is_closing = match self.cluster() {
+            Some(_) => &self.shared().unfollowed,
+            None => &self.shared().closing,
+        };
         tokio::select! {
             () = job.ended() => return,
-            () = self.shared().closing.cancelled() => {}
+            () = is_closing.cancelled() => {}
         }
         // In a cluster other processes show the job.
         let is_left = self.cluster().is_some() || self.shared().waiting_jobs.contains(job);
@@ -423,7 +427,7 @@ impl JobService {
     /// pending webhooks within the same time. Returns whether all jobs ended by themselves.
     pub async fn close(&self, grace: Duration) -> bool {
         let deadline = tokio::time::Instant::now() + grace;
-        self.shared().closing.cancel();
+        self.shared().close();
         let in_time = tokio::time::timeout_at(deadline, self.drained())
             .await
             .is_ok();

@@ -61,17 +61,22 @@ impl HttpServer {
 
     /// Waits up to `grace` for open requests and streams, then closes their connections.
     pub(crate) async fn finish(&mut self, grace: Duration) {
-        if self.has_ended {
-            return;
-        }
-        if tokio::time::timeout(grace, &mut self.serving)
-            .await
-            .is_err()
-        {
+        self.finish_requests(grace).await;
+        if !self.has_ended {
             self.control.abort();
             (&mut self.serving).await;
+            self.has_ended = true;
         }
-        self.has_ended = true;
+    }
+
+    /// Accepts no more connections, and waits up to `limit` for open requests and streams. Their connections
+    /// stay open after that.
+    pub(crate) async fn finish_requests(&mut self, limit: Duration) {
+        self.stop_accepting();
+        if !self.has_ended {
+            let ended = tokio::time::timeout(limit, &mut self.serving).await;
+            self.has_ended = ended.is_ok();
+        }
     }
 }
 

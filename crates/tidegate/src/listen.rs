@@ -7,17 +7,67 @@ use std::path::Path;
 use tidegate_core::chain;
 use tidegate_http::access::Tokens;
 use tidegate_http::edge::{EdgeListeners, UnixSocket, UnixSocketError};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::cli::ListenArgs;
 use crate::usage_error::UsageError;
 
-/// Listens on the address and the socket of the command line.
-pub(crate) async fn listen(
+/// The waiting connections of the port.
+const BACKLOG: u32 = 1024;
+
+/// When the port accepts connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpenPort {
+    /// As soon as it is bound: the server answers within a moment.
+    AtOnce,
+    /// When the server serves requests. It may wait for other servers before, and no client must wait with it.
+    WhenServing,
+}
+
+/// A port and a Unix socket that the server has.
+pub(crate) struct BoundAddresses {
+    tcp: BoundPort,
+    unix: Option<UnixSocket>,
+    /// `--host` and `--port`, for messages.
+    name: String,
+}
+
+enum BoundPort {
+    Closed(TcpSocket),
+    Open(TcpListener),
+}
+
+impl BoundAddresses {
+    /// The address of the port.
+    pub(crate) fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        match &self.tcp {
+            BoundPort::Closed(socket) => socket.local_addr(),
+            BoundPort::Open(listener) => listener.local_addr(),
+        }
+    }
+
+    /// Accepts connections from now on.
+    pub(crate) fn listen(self) -> Result<EdgeListeners, UsageError> {
+        let tcp = match self.tcp {
+            BoundPort::Closed(socket) => socket
+                .listen(BACKLOG)
+                .map_err(|error| cannot_listen(&self.name, &error))?,
+            BoundPort::Open(listener) => listener,
+        };
+        Ok(EdgeListeners {
+            tcp,
+            unix: self.unix,
+        })
+    }
+}
+
+/// Takes the address and the socket of the command line.
+pub(crate) async fn bind(
     args: &ListenArgs,
     tokens: Option<&Tokens>,
-) -> Result<EdgeListeners, UsageError> {
-    listen_with(args, AccessPolicy::of(args, tokens.is_some())).await
+    open: OpenPort,
+) -> Result<BoundAddresses, UsageError> {
+    bind_with(args, AccessPolicy::of(args, tokens.is_some()), open).await
 }
 
 /// Listens on the address of the command line, if this policy allows it.
@@ -25,17 +75,54 @@ pub(crate) async fn listen_with(
     args: &ListenArgs,
     policy: AccessPolicy,
 ) -> Result<EdgeListeners, UsageError> {
+    bind_with(args, policy, OpenPort::AtOnce).await?.listen()
+}
+
+async fn bind_with(
+    args: &ListenArgs,
+    policy: AccessPolicy,
+    open: OpenPort,
+) -> Result<BoundAddresses, UsageError> {
     let ListenArgs { host, port, .. } = args;
+    let name = format!("{host}:{port}");
     let addresses = addresses(host, *port, policy).await?;
-    let tcp = TcpListener::bind(addresses.as_slice()).await.map_err(|error| {
-        let usage = UsageError::new(format!("cannot listen on {host}:{port}: {error}"));
-        match error.kind() {
-            ErrorKind::AddrInUse => usage.hint("another program uses this port; choose another with --port, or a free one with --port 0"),
-            _ => usage.hint("check --host and --port"),
-        }
-    })?;
+    let tcp = first_bound(&addresses).and_then(|socket| match open {
+        OpenPort::AtOnce => socket.listen(BACKLOG).map(BoundPort::Open),
+        OpenPort::WhenServing => Ok(BoundPort::Closed(socket)),
+    });
+    let tcp = tcp.map_err(|error| cannot_listen(&name, &error))?;
     let unix = args.socket.as_deref().map(unix_socket).transpose()?;
-    Ok(EdgeListeners { tcp, unix })
+    Ok(BoundAddresses { tcp, unix, name })
+}
+
+/// A socket with the first of the addresses that this machine has.
+fn first_bound(addresses: &[SocketAddr]) -> std::io::Result<TcpSocket> {
+    let bind = |address: &SocketAddr| {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        }?;
+        // Connections of a previous process must not keep the port.
+        socket.set_reuseaddr(true)?;
+        socket.bind(*address)?;
+        Ok(socket)
+    };
+    let mut last_error = ErrorKind::AddrNotAvailable.into();
+    for address in addresses {
+        match bind(address) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last_error = error,
+        }
+    }
+    Err(last_error)
+}
+
+fn cannot_listen(name: &str, error: &std::io::Error) -> UsageError {
+    let usage = UsageError::new(format!("cannot listen on {name}: {error}"));
+    match error.kind() {
+        ErrorKind::AddrInUse => usage.hint("another program uses this port; choose another with --port, or a free one with --port 0"),
+        _ => usage.hint("check --host and --port"),
+    }
 }
 
 fn unix_socket(path: &Path) -> Result<UnixSocket, UsageError> {

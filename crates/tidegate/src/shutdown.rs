@@ -8,6 +8,7 @@ use tidegate_core::Status;
 use tidegate_core::store::JobFilter;
 use tidegate_service::{JobService, ModelRegistry};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
 
 use crate::endpoint_setup::EndpointSetup;
 use crate::exit;
@@ -143,6 +144,22 @@ impl ShutdownCause {
             Self::Interrupt => exit::INTERRUPTED,
         }
     }
+}
+
+/// Shuts down an API process of a cluster. Its jobs go on, on directors, so open responses get what they wait for
+/// until `timeout`. Streams that are open then end, and another process continues them.
+pub(crate) async fn drain_replica(
+    models: &ModelRegistry,
+    timeout: Duration,
+    http: &mut HttpServer,
+) {
+    let deadline = Instant::now() + timeout;
+    models.stop_accepting();
+    http.finish_requests(timeout).await;
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    http.while_running(models.close(remaining)).await;
+    http.finish(LAST_RESPONSES).await;
+    models.stop().await;
 }
 
 /// Shuts down the HTTP server, the models and the endpoints. Jobs of models that are not finished after

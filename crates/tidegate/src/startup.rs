@@ -2,7 +2,7 @@
 //!
 //! 1. [`Startup::read`]: signals, tokens, webhook secrets, TLS. A mistake in them ends the program
 //!    before it listens.
-//! 2. [`Startup::listen`]: the port is open, and no connection is accepted yet.
+//! 2. [`Startup::listen`]: the server has its port, and no request is served yet.
 //! 3. The command sets up its models or endpoints; [`resume_jobs`] resumes those of the previous run.
 //! 4. [`ListeningServer::start`]: requests are served.
 //! 5. [`RunningServer::until_shutdown`] and [`RunningServer::drain`], with the rules of `shutdown`.
@@ -19,7 +19,7 @@ use tidegate_core::queue::{Queue, UpkeepHandler};
 use tidegate_core::store::StoreMetrics;
 use tidegate_http::access::{self, AllowedHost, AllowedOrigin, OriginPolicy, Tokens};
 use tidegate_http::admin::{self, JobServices};
-use tidegate_http::edge::{EdgeConfig, EdgeListeners};
+use tidegate_http::edge::EdgeConfig;
 use tidegate_http::metrics::{self, MetricSources};
 use tidegate_http::replicate::CrossApiRenderer;
 use tidegate_http::ui::{self, EndpointSource, ServerCommand, Setting, UiData, UiSources};
@@ -33,10 +33,11 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::{ListenArgs, WebhookArgs};
 use crate::compat::CogEnv;
 use crate::http_server::HttpServer;
-use crate::listen::listen;
+use crate::listen::{self, BoundAddresses, OpenPort};
 use crate::reload::Reload;
 use crate::shutdown::{self, ShutdownCause, Signals, Sigterm};
 use crate::tokens::TokenSources;
+use crate::usage_error::UsageError;
 use crate::{build_info, edge_config, webhook_secrets};
 
 /// What a server reads before it listens.
@@ -77,21 +78,22 @@ impl Startup {
         })
     }
 
-    /// Opens the port.
+    /// Takes the port.
     pub(crate) async fn listen(
         mut self,
         args: &ListenArgs,
         public_url: Option<&Url>,
+        open: OpenPort,
     ) -> anyhow::Result<ListeningServer> {
         let reload = Box::pin(self.reload.listen()?);
         if self.tokens.is_none() {
             self.edge.origin_policy = Some(origin_policy(args, public_url));
         }
-        let listeners = listen(args, self.tokens.as_ref()).await?;
+        let listeners = listen::bind(args, self.tokens.as_ref(), open).await?;
         let url = format!(
             "{}://{}",
             edge_config::scheme(&self.edge),
-            listeners.tcp.local_addr()?
+            listeners.local_addr()?
         );
         Ok(ListeningServer {
             started_at: self.started_at,
@@ -114,7 +116,7 @@ pub(crate) fn origin_policy(args: &ListenArgs, public_url: Option<&Url>) -> Orig
     OriginPolicy::new(hosts.collect(), args.allowed_origins.clone(), public_url)
 }
 
-/// A server that has opened its port and accepts no connection yet.
+/// A server that has its port and accepts no connection yet.
 pub(crate) struct ListeningServer {
     started_at: Timestamp,
     signals: Signals,
@@ -122,7 +124,7 @@ pub(crate) struct ListeningServer {
     pub(crate) webhook_secrets: WebhookSecrets,
     edge: EdgeConfig,
     reload: BoxFuture<()>,
-    listeners: EdgeListeners,
+    listeners: BoundAddresses,
     /// The address that it listens on.
     pub(crate) url: String,
     allowed_origins: Vec<AllowedOrigin>,
@@ -138,7 +140,7 @@ impl ListeningServer {
     }
 
     /// Serves the routes, the admin API, the metrics and the web UI, all of them behind the tokens.
-    pub(crate) fn start(self, parts: ServerParts) -> RunningServer {
+    pub(crate) fn start(self, parts: ServerParts) -> Result<RunningServer, UsageError> {
         let ServerParts {
             routes,
             upkeep,
@@ -188,15 +190,15 @@ impl ListeningServer {
         // Outside of the tokens: a browser asks for permission without one.
         let routes = access::allow_origins(routes, &self.allowed_origins);
         let queue_upkeep = upkeep::run(upkeep.queue, upkeep.handler, upkeep.config);
-        RunningServer {
-            http: HttpServer::start(self.listeners, routes, self.edge),
+        Ok(RunningServer {
+            http: HttpServer::start(self.listeners.listen()?, routes, self.edge),
             reload: self.reload,
             queue_upkeep: Box::pin(queue_upkeep),
             load_history: Box::pin(ui_data.clone().record_load()),
             signals: self.signals,
             job_services,
             ui: ui_data,
-        }
+        })
     }
 }
 

@@ -19,7 +19,7 @@ use tidegate_core::pool_status::PoolStatus;
 use tidegate_core::port::{Admission, Admitted, Executor, WaitPolicy};
 use tidegate_core::{Account, Refusal, chain};
 use tidegate_net::{Client, HttpRequest, Url, header::HeaderMap, host_of};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -47,6 +47,8 @@ struct Inner {
     /// Whether predictions can be followed as a stream.
     streams: AtomicBool,
     health: watch::Sender<Health>,
+    /// Makes the watcher check the health at once.
+    check_now: Notify,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -62,6 +64,7 @@ impl CogServer {
             schema: Mutex::default(),
             streams: AtomicBool::new(false),
             health: watch::Sender::new(Health::Starting),
+            check_now: Notify::new(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
@@ -74,7 +77,6 @@ impl CogServer {
         let mut health = self.inner.health.subscribe();
         loop {
             // The sender lives as long as this handle.
-            let is_ready = |health: &Health| matches!(health, Health::Ready | Health::Busy);
             health.wait_for(is_ready).await.ok();
             if let Some(schema) = self.schema() {
                 return schema;
@@ -145,9 +147,28 @@ impl Inner {
             };
             tokio::select! {
                 () = tokio::time::sleep(interval) => {}
+                () = self.check_now.notified() => {}
                 () = self.stop.cancelled() => return,
             }
         }
+    }
+
+    /// The server did not take a request, because it is down or starts. No more jobs are taken until it is
+    /// ready; waits for that.
+    async fn ready_again(&self) {
+        self.health.send_replace(Health::Starting);
+        self.check_now.notify_one();
+        self.until_ready().await;
+    }
+
+    async fn until_ready(&self) {
+        let mut health = self.health.subscribe();
+        // The sender lives as long as `self`.
+        health.wait_for(is_ready).await.ok();
+    }
+
+    fn is_ready(&self) -> bool {
+        is_ready(&self.health.borrow())
     }
 
     async fn check(&self) -> Result<Health, String> {
@@ -156,7 +177,7 @@ impl Inner {
             .map_err(|error| format!("`/health-check` is not that of a Cog server: {error}"))?;
         let health = body.health();
         let has_schema = self.lock_schema().is_some();
-        if matches!(health, Health::Ready | Health::Busy) && !has_schema {
+        if is_ready(&health) && !has_schema {
             let schema = self.get("openapi.json").await?;
             let document: Value = serde_json::from_slice(&schema)
                 .map_err(|error| format!("`/openapi.json` cannot be read: {error}"))?;
@@ -177,8 +198,9 @@ impl Inner {
 impl Executor for CogServer {
     fn admit(&self, _account: &Account, wait: WaitPolicy) -> Result<Admitted, Refusal> {
         let inner = Arc::clone(&self.inner);
-        let is_ready = matches!(*inner.health.borrow(), Health::Ready | Health::Busy);
-        if is_ready && let Ok(permit) = Arc::clone(&inner.slots).try_acquire_owned() {
+        if inner.is_ready()
+            && let Ok(permit) = Arc::clone(&inner.slots).try_acquire_owned()
+        {
             return Ok(Admitted::Now(Box::new(CogAdmission::new(inner, permit))));
         }
         if wait == WaitPolicy::NoWait {
@@ -187,10 +209,7 @@ impl Executor for CogServer {
         Ok(Admitted::Queued(Box::pin(async move {
             let permit = Arc::clone(&inner.slots).acquire_owned().await;
             let permit = permit.expect("the semaphore is never closed");
-            let mut health = inner.health.subscribe();
-            let is_ready = |health: &Health| matches!(health, Health::Ready | Health::Busy);
-            // The sender lives as long as `inner`.
-            health.wait_for(is_ready).await.ok();
+            inner.until_ready().await;
             Ok(Box::new(CogAdmission::new(inner, permit)) as Box<dyn Admission>)
         })))
     }
@@ -220,8 +239,7 @@ impl Executor for CogServer {
     }
 
     fn pool_status(&self) -> PoolStatus {
-        let is_ready = matches!(*self.inner.health.borrow(), Health::Ready | Health::Busy);
-        let free = if is_ready {
+        let free = if self.inner.is_ready() {
             self.inner.slots.available_permits()
         } else {
             0
@@ -232,4 +250,9 @@ impl Executor for CogServer {
             ..PoolStatus::default()
         }
     }
+}
+
+/// Whether a server with this health takes jobs.
+fn is_ready(health: &Health) -> bool {
+    matches!(health, Health::Ready | Health::Busy)
 }

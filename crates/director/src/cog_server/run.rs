@@ -19,11 +19,13 @@ use super::{Inner, stored_files};
 
 /// The metric that the server measures itself.
 const PREDICT_TIME: &str = "predict_time";
-/// The pause before a request that the server has no slot for is sent again. Cog frees a slot a moment
-/// after it has responded.
+/// The pause before a request that the server did not take is sent again. Cog frees a slot a moment after it
+/// has responded.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 /// The status of a server that has no free slot.
 const NO_SLOT: u16 = 409;
+/// The status of a server that starts or shuts down.
+const NOT_READY: u16 = 503;
 /// The status of a model that does not stream.
 const NOT_STREAMING: u16 = 406;
 
@@ -119,15 +121,35 @@ impl CogRequest {
             JobKind::Training => "trainings",
         };
         let url = self.server.url(path);
-        loop {
+        let (status, body) = loop {
             let response = self.server.net.fetch(&url, None, Some(body.clone())).await;
-            let (status, body) = response.map_err(|error| chain(&error).to_string())?;
-            match status.as_u16() {
-                200 => return self.outcome(&body, true),
-                NO_SLOT => tokio::time::sleep(RETRY_AFTER).await,
-                status => return Err(refusal(status, &body)),
+            let response = response.map(|(status, body)| (status.as_u16(), body));
+            if let Some(response) = self.taken(response).await? {
+                break response;
             }
+        };
+        match status {
+            200 => self.outcome(&body, true),
+            status => Err(refusal(status, &body)),
         }
+    }
+
+    /// The response, if the server took the request. One that has no slot, or cannot be reached because it is
+    /// started again, has not begun the job: returns `None` when the request can be repeated. An error is one
+    /// after which the server may have begun it.
+    async fn taken<R>(
+        &self,
+        response: Result<(u16, R), tidegate_net::Error>,
+    ) -> Result<Option<(u16, R)>, String> {
+        match response {
+            Ok((NO_SLOT, _)) => {}
+            Ok((NOT_READY, _)) => self.server.ready_again().await,
+            Ok(response) => return Ok(Some(response)),
+            Err(error) if error.is_connect() => self.server.ready_again().await,
+            Err(error) => return Err(chain(&error).to_string()),
+        }
+        tokio::time::sleep(RETRY_AFTER).await;
+        Ok(None)
     }
 
     async fn body(&self) -> Result<Bytes, String> {
@@ -147,21 +169,20 @@ impl CogRequest {
     /// Follows the events of a prediction; `None` if the model does not stream.
     async fn stream(&self, body: Bytes) -> Result<Option<Outcome>, String> {
         let url = self.server.url("predictions");
-        let mut response = loop {
-            let response = self
-                .server
-                .net
-                .fetch_events(&url, None, Some(body.clone()))
-                .await;
-            let mut response = response.map_err(|error| chain(&error).to_string())?;
-            match response.status() {
-                200 => break response,
-                NOT_STREAMING => return Ok(None),
-                NO_SLOT => tokio::time::sleep(RETRY_AFTER).await,
-                status => {
-                    let body = response.chunk().await.ok().flatten().unwrap_or_default();
-                    return Err(refusal(status, &body));
-                }
+        let response = loop {
+            let net = &self.server.net;
+            let response = net.fetch_events(&url, None, Some(body.clone())).await;
+            let response = response.map(|response| (response.status(), response));
+            if let Some(response) = self.taken(response).await? {
+                break response;
+            }
+        };
+        let mut response = match response {
+            (200, response) => response,
+            (NOT_STREAMING, _) => return Ok(None),
+            (status, mut response) => {
+                let body = response.chunk().await.ok().flatten().unwrap_or_default();
+                return Err(refusal(status, &body));
             }
         };
         let mut frames = SseFrames::default();

@@ -122,7 +122,9 @@ impl HookedJob {
         let policy = self.hooks.policy.as_ref()?;
         let call = PolicyCall { job: &self.job };
         let refusal = match policy.ask::<PolicyReply>(&call).await {
-            HookReply::Decided(PolicyReply { allowed: true, .. }) => return None,
+            HookReply::NoContent | HookReply::Decided(PolicyReply { allowed: true, .. }) => {
+                return None;
+            }
             HookReply::Decided(PolicyReply { reason, .. }) => reason.unwrap_or_default(),
             HookReply::Refused(reason) => reason,
             HookReply::Unavailable(error) => return self.unavailable("policy", policy, &error),
@@ -166,6 +168,12 @@ impl HookedJob {
         };
         let reply = match moderation.ask(&call).await {
             HookReply::Decided(reply) => reply,
+            HookReply::NoContent => ModerationReply {
+                flagged: false,
+                action: ModerationAction::Mark,
+                reason: None,
+                categories: Vec::new(),
+            },
             HookReply::Refused(reason) => ModerationReply {
                 flagged: true,
                 action: ModerationAction::Fail,

@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use tidegate_core::chain;
 use tidegate_net::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use tidegate_net::{Client, HttpRequest, Url, host_of};
@@ -59,6 +60,8 @@ pub enum OnHookFailure {
 enum HookReply<R> {
     /// What it decided.
     Decided(R),
+    /// It has no objection.
+    NoContent,
     /// It refuses, with a status instead of a decision.
     Refused(String),
     /// It did not answer in time.
@@ -102,22 +105,21 @@ impl Hook {
             Err(error) => return HookReply::Unavailable(chain(&error).to_string()),
         };
         match response.status {
-            200..300 => {
-                // A reply without content decides nothing: the defaults apply.
-                let json: &[u8] = if response.body.is_empty() {
-                    b"{}"
-                } else {
-                    &response.body
-                };
-                match serde_json::from_slice(json) {
-                    Ok(decided) => HookReply::Decided(decided),
-                    Err(error) => HookReply::Unavailable(format!("invalid reply: {error}")),
-                }
-            }
+            204 => HookReply::NoContent,
+            200..300 => match decided(&response.body) {
+                Ok(decided) => HookReply::Decided(decided),
+                Err(error) => HookReply::Unavailable(format!("invalid reply: {error}")),
+            },
             402 | 403 => HookReply::Refused(reason_of(&response.body)),
             status => HookReply::Unavailable(format!("status {status}")),
         }
     }
+}
+
+/// What a JSON object says. A list is none, though serde reads structs from lists too.
+fn decided<R: DeserializeOwned>(body: &[u8]) -> serde_json::Result<R> {
+    let object: Map<String, Value> = serde_json::from_slice(body)?;
+    R::deserialize(Value::Object(object))
 }
 
 /// The reason in the body of a refusal: its field `reason`, or its text.

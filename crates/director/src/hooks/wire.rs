@@ -34,14 +34,10 @@ pub(super) struct PolicyCall<'a> {
 /// Whether a job may run.
 #[derive(Debug, Deserialize)]
 pub(super) struct PolicyReply {
-    #[serde(default = "yes")]
+    /// A reply without it is no answer: it may be the error of a proxy.
     pub(super) allowed: bool,
     #[serde(default)]
     pub(super) reason: Option<String>,
-}
-
-fn yes() -> bool {
-    true
 }
 
 /// A refusal with a status.
@@ -64,7 +60,7 @@ pub(super) struct ModerationCall<'a> {
 /// What the output contains.
 #[derive(Debug, Deserialize)]
 pub(super) struct ModerationReply {
-    #[serde(default)]
+    /// A reply without it is no answer.
     pub(super) flagged: bool,
     #[serde(default)]
     pub(super) action: ModerationAction,

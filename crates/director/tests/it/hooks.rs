@@ -110,7 +110,7 @@ async fn end(harness: &Harness, id: &JobId) -> JobFinish {
 #[tokio::test]
 async fn a_job_that_the_policy_refuses_fails_and_never_runs() {
     let reply = json!({"allowed": false, "reason": "the limit of spending is reached"});
-    let server = HookServer::start(&[(200, reply), (200, json!({}))]).await;
+    let server = HookServer::start(&[(200, reply), (200, json!({"allowed": true}))]).await;
     let harness = start(policy(&server)).await;
     let id = harness.add_spec(with_hook(spec("a"), &["completed"])).await;
     let end = end(&harness, &id).await;
@@ -173,6 +173,58 @@ async fn the_operator_chooses_what_happens_without_an_answer() {
     let id = open.add("a").await;
     open.model.started().await.succeed("1");
     assert_eq!(end(&open, &id).await.status, Status::Succeeded);
+}
+
+/// Such as the error of a proxy with status 200.
+#[tokio::test]
+async fn a_reply_that_decides_nothing_is_no_answer() {
+    for reply in [json!({}), json!({"error": "no quota"}), json!([true])] {
+        let server = HookServer::start(&[(200, reply.clone())]).await;
+        let hook = hook(&server.url, Duration::from_millis(50), OnHookFailure::Fail);
+        let asked = start(Hooks {
+            policy: hook.clone(),
+            moderation: None,
+        })
+        .await;
+        let id = asked.add("a").await;
+        let error = end(&asked, &id).await.completion.error.unwrap();
+        assert!(
+            error.contains("policy hook did not answer"),
+            "{reply}: {error}"
+        );
+
+        let moderated = start(Hooks {
+            policy: None,
+            moderation: hook,
+        })
+        .await;
+        let id = moderated.add("a").await;
+        moderated.model.started().await.succeed("1");
+        let error = end(&moderated, &id).await.completion.error.unwrap();
+        assert!(
+            error.contains("moderation hook did not answer"),
+            "{reply}: {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_reply_without_content_is_no_objection() {
+    let server = HookServer::start(&[(204, json!({}))]).await;
+    let harness = start(Hooks {
+        policy: policy(&server).policy,
+        moderation: moderation(&server).moderation,
+    })
+    .await;
+    let id = harness.add("a").await;
+    harness.model.started().await.succeed("1");
+    let end = end(&harness, &id).await;
+    assert_eq!(end.status, Status::Succeeded);
+    assert_eq!(
+        end.completion.metrics["moderation"],
+        json!({"flagged": false})
+    );
+    assert_eq!(server.requests().len(), 2);
 }
 
 #[tokio::test]

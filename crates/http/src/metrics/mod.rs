@@ -11,6 +11,7 @@ mod router_families;
 mod server_families;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -32,6 +33,9 @@ use crate::request_metrics::RequestMetrics;
 use crate::shared::header_lists::accepts;
 use exposition::Format;
 pub use router_families::RouterMetricSource;
+
+/// How long a scrape waits for the store.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Where the values of the metrics come from.
 pub struct MetricSources {
@@ -78,13 +82,21 @@ async fn show(State(sources): State<Arc<MetricSources>>, headers: HeaderMap) -> 
         Format::Prometheus
     };
     // All job services share the outbox.
-    if let Some(jobs) = (sources.job_services)().first() {
-        jobs.count_webhook_retries().await;
-    }
-    let cluster = match &sources.cluster {
-        Some(monitor) => Some(monitor.state().await),
-        None => None,
+    let services = (sources.job_services)();
+    let count_retries = async {
+        if let Some(jobs) = services.first() {
+            let counted = tokio::time::timeout(READ_TIMEOUT, jobs.count_webhook_retries());
+            // The last known number is shown.
+            counted.await.ok();
+        }
     };
+    let read_cluster = async {
+        match &sources.cluster {
+            Some(monitor) => Some(monitor.state().await),
+            None => None,
+        }
+    };
+    let ((), cluster) = tokio::join!(count_retries, read_cluster);
     // Reading /proc blocks.
     let text = tokio::task::spawn_blocking(move || {
         exposition::write(families::collect(&sources, cluster), format)

@@ -88,7 +88,13 @@ impl SseWriter {
         if self.ended {
             return None;
         }
-        match tokio::time::timeout(KEEP_ALIVE, self.job.output_events(self.seen)).await {
+        let next = tokio::select! {
+            biased;
+            next = tokio::time::timeout(KEEP_ALIVE, self.job.output_events(self.seen)) => next,
+            // Without the last event: the client continues with another process.
+            () = self.state.models.lookup().ends_streams() => return None,
+        };
+        match next {
             Ok(Ok(next)) => Some(self.render(&next).into()),
             Ok(Err(JobRestarted)) => Some(self.render_restarted().into()),
             // No empty line follows, because it would end an event.

@@ -12,7 +12,9 @@ use super::queue_servers::QueueServers;
 /// The most characters of a message that a dead letter shows.
 const SHOWN: usize = 1000;
 
-type Messages = Vec<(String, Vec<String>)>;
+/// Texts that are not UTF-8 must not hide the other letters: a message may contain anything, and a long one is cut
+/// between two bytes.
+type Messages = Vec<(String, Vec<Vec<u8>>)>;
 
 impl QueueServers {
     /// Dead letters of all servers. The id begins with the number of the server.
@@ -96,21 +98,21 @@ fn parse_id(id: &str) -> Option<(usize, &str)> {
     (is_number(time) && is_number(number)).then_some((server.parse().ok()?, message))
 }
 
-fn letter(server: usize, message: &str, fields: &[String]) -> DeadLetter {
-    let field = |name: &str| {
+fn letter(server: usize, message: &str, fields: &[Vec<u8>]) -> DeadLetter {
+    let bytes = |name: &str| {
         let mut pairs = fields.chunks_exact(2);
-        pairs
-            .find(|pair| pair[0] == name)
-            .map_or("", |pair| pair[1].as_str())
+        let pair = pairs.find(|pair| pair[0] == name.as_bytes());
+        pair.map_or(&[][..], |pair| pair[1].as_slice())
     };
+    let field = |name: &str| String::from_utf8_lossy(bytes(name));
     let time = message.split('-').next().and_then(|time| time.parse().ok());
     let at = time.and_then(|time| Timestamp::from_millisecond(time).ok());
     let data = field("data");
     DeadLetter {
         id: format!("{server}.{message}"),
-        queue: QueueName::new(field("queue")),
-        entry: entry(data),
-        reason: field("reason").to_owned(),
+        queue: QueueName::new(&field("queue")),
+        entry: entry(bytes("data")),
+        reason: field("reason").into_owned(),
         at: at.unwrap_or_default(),
         data: data.chars().take(SHOWN).collect(),
         // Letters of earlier versions have no size.
@@ -119,8 +121,8 @@ fn letter(server: usize, message: &str, fields: &[String]) -> DeadLetter {
 }
 
 /// The entry of the message, if it names a job.
-fn entry(data: &str) -> Option<QueueEntry> {
-    let fields: Vec<String> = serde_json::from_str(data).ok()?;
+fn entry(data: &[u8]) -> Option<QueueEntry> {
+    let fields: Vec<String> = serde_json::from_slice(data).ok()?;
     let fields: Vec<Vec<u8>> = fields.into_iter().map(String::into_bytes).collect();
     message::decode(&fields).ok()
 }

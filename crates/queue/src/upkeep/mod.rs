@@ -1,12 +1,13 @@
 //! The loops that keep the queues consistent: enforce deadlines ([`deadlines`]), recover entries whose
 //! consumer is gone ([`sweep`]), free what is left of removed entries ([`collect`]), remove entries that all
-//! of these have missed ([`prune`]), and push jobs again whose entries were lost ([`reconcile`]). Several
+//! of these have missed ([`prune`]), and push jobs again whose entries were lost ([`reconcile`], [`recheck`]). Several
 //! processes may run them at the same time: an entry is lost to one of them, and all other operations can
 //! be repeated.
 
 mod collect;
 mod deadlines;
 mod prune;
+mod recheck;
 mod reconcile;
 mod sweep;
 #[cfg(test)]
@@ -39,6 +40,8 @@ pub struct UpkeepConfig {
     pub consumer_age: Duration,
     /// The pause between two checks whether the queue has lost entries.
     pub reconcile_interval: Duration,
+    /// The pause between two rounds in which jobs are pushed again that have waited for this time.
+    pub recheck_interval: Duration,
 }
 
 impl Default for UpkeepConfig {
@@ -54,6 +57,7 @@ impl Default for UpkeepConfig {
             prune_age: Some(24 * 3600 * second),
             consumer_age: 24 * 3600 * second,
             reconcile_interval: 5 * second,
+            recheck_interval: 3600 * second,
         }
     }
 }
@@ -67,6 +71,7 @@ pub async fn run(queue: Arc<dyn Queue>, handler: Arc<dyn UpkeepHandler>, config:
         collect::run(queue, config.collect_interval),
         prune::run(queue, handler, config),
         reconcile::run(queue, handler, config.reconcile_interval),
+        recheck::run(handler, config.recheck_interval),
     );
 }
 

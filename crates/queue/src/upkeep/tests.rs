@@ -42,6 +42,14 @@ impl UpkeepHandler for RecordingHandler {
         true
     }
 
+    async fn recheck(&self, age: Duration) {
+        let mut calls = self
+            .calls
+            .lock()
+            .expect("no test panics while it holds the lock");
+        calls.push(format!("recheck {}", age.as_secs()));
+    }
+
     async fn lost(&self, claim: &Claim) -> Disposition {
         self.record("lost", &claim.entry);
         match claim.entry.id.as_str() {
@@ -277,4 +285,15 @@ async fn old_entries_of_ended_jobs_are_removed_and_waiting_ones_stay() {
         test.queue.depth(&test.name).await.expect("memory").waiting,
         0
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_jobs_are_pushed_again_once_per_interval() {
+    let test = TestQueue::new();
+    let config = UpkeepConfig {
+        recheck_interval: Duration::from_secs(60),
+        ..UpkeepConfig::default()
+    };
+    let calls = test.calls_within(Duration::from_secs(150), config).await;
+    assert_eq!(calls, ["recheck 60", "recheck 60"]);
 }

@@ -220,6 +220,33 @@ async fn messages_that_name_no_job_become_dead_letters() {
 }
 
 #[tokio::test]
+async fn dead_letters_that_are_not_utf8_are_listed_and_dropped() {
+    let server = RedisServer::start();
+    let queue = server.open("one").await;
+    let cut = "é".repeat(40_000);
+    for pad in ["", "a"] {
+        let id = format!("y{pad}");
+        let fields = ["account", "", "id", &id, "prompt", &cut];
+        server.run::<String>(&[&["XADD", &stream(0), "*"][..], &fields[..]].concat());
+    }
+    let add =
+        "return redis.call('XADD', KEYS[1], '*', 'account', 'ann', 'id', 'z', 'x\\255', '\\255')";
+    server.run::<String>(&["EVAL", add, "1", &stream(1)]);
+    let invalid = "return redis.call('XADD', 'meta:dead', '*', 'queue', '\\255', 'reason', '\\255', 'data', '\\255')";
+    server.run::<String>(&["EVAL", invalid, "0"]);
+    push(&*queue, "ann", "good").await;
+    assert!(drain(&*queue).await.contains(&"good".to_owned()));
+    let letters = queue.dead_letters(None, 10).await.expect("it runs");
+    assert!(letters.len() >= 3, "{letters:?}");
+    for letter in letters {
+        // One that names a job can be replayed.
+        queue.replay_dead_letter(&letter.id).await.expect("it runs");
+        assert!(queue.drop_dead_letter(&letter.id).await.expect("it runs"));
+    }
+    assert_eq!(queue.dead_letters(None, 10).await.expect("it runs"), []);
+}
+
+#[tokio::test]
 async fn a_deleted_message_is_not_lost_and_its_job_can_be_pushed_again() {
     let server = RedisServer::start();
     let queue = server.open("one").await;

@@ -74,6 +74,8 @@ impl UpkeepHandler for Handler {
             .await
             .is_ok()
     }
+
+    async fn recheck(&self, _age: Duration) {}
 }
 
 /// Intervals that are short enough for a test. Nothing is old.

@@ -69,7 +69,7 @@ impl JobService {
             tokio::select! {
                 () = token.cancelled() => {}
                 () = job.ended() => return,
-                () = service.shared().closing.cancelled() => return,
+                () = service.shared().unfollowed.cancelled() => return,
             }
             if let Err(refusal) = service.cancel(&account, &id).await {
                 tracing::warn!(job = %id, %refusal, "failed to cancel job whose client has disconnected");

@@ -12,8 +12,17 @@ use crate::job_service::JobService;
 use crate::snapshot::TerminalState;
 
 impl JobService {
-    /// Waits until this process stops while its jobs run on directors: their ends are not waited for. Never
-    /// ends without a cluster.
+    /// Waits until this process must end the streams of jobs that directors run; another process continues them.
+    /// Never ends without a cluster.
+    pub async fn ends_streams(&self) {
+        match self.cluster() {
+            Some(_) => self.shared().unfollowed.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until this process stops while its jobs run on directors: the ends of canceled jobs are not waited
+    /// for. Never ends without a cluster.
     pub async fn leaves_jobs(&self) {
         match self.cluster() {
             Some(_) => self.shared().closing.cancelled().await,

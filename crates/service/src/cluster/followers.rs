@@ -220,7 +220,7 @@ impl JobService {
         }
     }
 
-    /// Keeps the handles up to date that clients wait for, until the server shuts down.
+    /// Keeps the handles up to date that clients wait for, until the server has shut down.
     pub(crate) async fn run_followers(self, cluster: Cluster) {
         let followers = &self.shared().followers;
         let receiver = followers
@@ -265,7 +265,7 @@ impl JobService {
                     }
                 }
                 _ = poll.tick() => followed.check_all(),
-                () = self.shared().closing.cancelled() => return,
+                () = self.shared().unfollowed.cancelled() => return,
             }
         }
     }

@@ -21,7 +21,7 @@ const MIN_AGE: Duration = Duration::from_secs(2);
 /// A state is used this many times as long as it took to read it.
 const READ_SHARE: u32 = 20;
 /// The longest time that reading takes.
-const READ_TIMEOUT: Duration = Duration::from_secs(3);
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The state of a cluster.
 #[derive(Debug, Clone, Default)]

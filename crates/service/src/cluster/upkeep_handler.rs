@@ -1,6 +1,8 @@
 //! Decides about queue entries that the upkeep of the shared queue finds. The store knows whether a job is
 //! leased; the age of its entry does not.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use tidegate_core::leases::JobRef;
 use tidegate_core::queue::{Claim, Disposition, QueueEntry, UpkeepHandler};
@@ -13,6 +15,8 @@ use super::director_calls::overdue;
 use crate::models::ModelRegistry;
 use crate::snapshot::TerminalState;
 
+/// How many jobs are rechecked at the same time.
+const RECHECK_BATCH: usize = 500;
 /// Why a job failed that was handed out too often.
 const NEVER_STARTED: &str =
     "directors took the job several times, and each was lost before it started the model";
@@ -142,6 +146,21 @@ impl UpkeepHandler for ClusterUpkeep {
             Err(error) => {
                 tracing::warn!(error = %chain(&error), "failed to queue all open jobs again, retrying later");
                 false
+            }
+        }
+    }
+
+    /// The reconciliation pushes the jobs. Of all processes, one chooses a job.
+    async fn recheck(&self, age: Duration) {
+        loop {
+            let found = self.cluster.leases.unmark_queued(age, RECHECK_BATCH).await;
+            match found {
+                Ok(RECHECK_BATCH..) => {}
+                Ok(_) => return,
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "failed to check jobs that have waited for long, retrying later");
+                    return;
+                }
             }
         }
     }

@@ -30,6 +30,9 @@ pub(crate) struct Shared {
     pub(crate) version_maker: OnceLock<Weak<dyn VersionMaker>>,
     /// Cancelled when the server shuts down.
     pub(crate) closing: CancellationToken,
+    /// Cancelled when responses must end that wait for jobs of directors: later than `closing`, because those jobs
+    /// go on, and clients want the rest.
+    pub(crate) unfollowed: CancellationToken,
     /// Cancelled when another process of the cluster has taken over the jobs, if that can happen: they go on
     /// there, and are left without an end.
     pub(crate) abandoned: Option<CancellationToken>,
@@ -67,7 +70,14 @@ impl Shared {
             followers: Followers::default(),
             version_maker: OnceLock::new(),
             closing,
+            unfollowed: CancellationToken::new(),
             abandoned,
         }
+    }
+
+    /// Ends all work that would otherwise go on for ever.
+    pub(crate) fn close(&self) {
+        self.closing.cancel();
+        self.unfollowed.cancel();
     }
 }

@@ -376,6 +376,11 @@ impl ModelRegistry {
             .unwrap_or_else(|| self.lookup().clone())
     }
 
+    /// Accepts no more jobs. Clients can still follow those that directors run, until [`ModelRegistry::close`].
+    pub fn stop_accepting(&self) {
+        self.inner.lookup.shared().closing.cancel();
+    }
+
     /// Stops accepting jobs, waits up to `timeout` for running jobs, then cancels the rest, and
     /// sends pending webhooks within the same time. Jobs of endpoints are not canceled: the next
     /// process accepts their results. Returns whether all jobs of models ended without a cancel.
@@ -384,7 +389,7 @@ impl ModelRegistry {
         let Inner {
             lookup, draining, ..
         } = &*self.inner;
-        lookup.shared().closing.cancel();
+        lookup.shared().close();
         draining.close();
         let (services, endpoints) = (self.model_services(), self.endpoint_services());
         let drained = async || {

@@ -1,5 +1,7 @@
 //! Decides about queue entries whose consumer is gone, for the upkeep loops of the queue.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use tidegate_core::chain;
 use tidegate_core::queue::{Claim, Disposition, QueueEntry, UpkeepHandler};
@@ -53,6 +55,21 @@ impl UpkeepHandler for ModelRegistry {
     }
 
     async fn requeue(&self, _epoch: &str) -> bool {
+        let count = self.push_waiting().await;
+        if let Some(count) = count {
+            tracing::info!(count, "pushed the waiting jobs again");
+        }
+        count.is_some()
+    }
+
+    async fn recheck(&self, _age: Duration) {
+        self.push_waiting().await;
+    }
+}
+
+impl ModelRegistry {
+    /// Pushes all waiting jobs; returns how many, or `None` if one could not be pushed.
+    async fn push_waiting(&self) -> Option<usize> {
         let waiting = self.lookup().shared().waiting_jobs.entries();
         let count = waiting.len();
         for (service, entry) in waiting {
@@ -60,15 +77,12 @@ impl UpkeepHandler for ModelRegistry {
             let (name, id) = (&service.model.queue_name, entry.id.clone());
             if let Err(error) = queue.push(name, entry).await {
                 tracing::warn!(queue = %name, job = %id, %error, "failed to push waiting job again, retrying");
-                return false;
+                return None;
             }
         }
-        tracing::info!(count, "pushed the waiting jobs again");
-        true
+        Some(count)
     }
-}
 
-impl ModelRegistry {
     async fn rerun_or_end(&self, entry: &QueueEntry) -> Result<Disposition, StoreError> {
         let lookup = self.lookup();
         let live = lookup

@@ -291,6 +291,31 @@ impl StoreServer {
         }
     }
 
+    /// Removes the marks of open jobs that have waited for `age`.
+    pub(super) fn unmark_queued(&self, age: Duration, limit: usize) -> usize {
+        let now = self.clock.micros();
+        let before = now - micros(age);
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let is_due =
+            |row: &JobRow| row.queued && row.waiting_since <= before && !state.is_live(row);
+        let due: Vec<JobRef> = state
+            .open
+            .values()
+            .filter(|job| state.jobs.get(*job).is_some_and(is_due))
+            .take(limit)
+            .cloned()
+            .collect();
+        for job in &due {
+            if let Some(row) = state.jobs.get_mut(job) {
+                row.queued = false;
+                row.waiting_since = now;
+                state.unqueued.insert(row.number, job.clone());
+            }
+        }
+        due.len()
+    }
+
     /// Open jobs that are not known to be in the queue. They are not returned again within `age`.
     pub(super) fn claim_unqueued(&self, age: Duration, limit: usize) -> Vec<JobRecord> {
         let now = self.clock.micros();

@@ -233,6 +233,10 @@ impl Leases for StoreClient {
         self.call(StoreServer::queue_epoch).await
     }
 
+    async fn unmark_queued(&self, age: Duration, limit: usize) -> Result<usize, StoreError> {
+        self.call(|server| server.unmark_queued(age, limit)).await
+    }
+
     async fn claim_unqueued(
         &self,
         age: Duration,

@@ -167,6 +167,7 @@ macro_rules! conformance {
             unqueued_jobs_are_found,
             an_unqueued_job_is_claimed_once,
             a_late_mark_is_ignored,
+            jobs_that_have_waited_for_long_are_found_again,
         );
         $crate::conformance!(@cases $open, interim_messages:
             an_interim_message_is_replaced,

@@ -71,3 +71,22 @@ pub async fn an_unqueued_job_is_claimed_once(store: Arc<dyn LeasingStore>) {
         assert!(second.is_empty() || claimed_at.elapsed() >= AGE);
     }
 }
+
+/// A job whose entry may have been deleted loses its mark, unless a director has it or it was rechecked since.
+pub async fn jobs_that_have_waited_for_long_are_found_again(store: Arc<dyn LeasingStore>) {
+    for name in ["a", "b", "leased", "over"] {
+        store.insert(spec(name)).await.unwrap();
+    }
+    let all = ["a", "b", "leased", "over"].map(job);
+    store.mark_queued(&all, "first").await.unwrap();
+    assert!(ends(&*store, finish("over", 0, 1)).await);
+    granted(&*store, request("leased", "one", 1)).await;
+    assert_eq!(store.unmark_queued(LONG, 10).await.unwrap(), 0, "too young");
+    assert_eq!(store.unmark_queued(NO_TIME, 1).await.unwrap(), 1);
+    assert_eq!(unqueued(&*store).await, ["a"]);
+    assert_eq!(store.unmark_queued(NO_TIME, 10).await.unwrap(), 1);
+    assert_eq!(unqueued(&*store).await, ["a", "b"]);
+    assert_eq!(store.unmark_queued(NO_TIME, 10).await.unwrap(), 0);
+    store.mark_queued(&all, "first").await.unwrap();
+    assert!(unqueued(&*store).await.is_empty());
+}

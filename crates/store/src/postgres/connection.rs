@@ -72,7 +72,7 @@ pub(super) type TransactionWork<A, T> =
 #[derive(Clone)]
 pub(super) struct Connections {
     pool: Pool,
-    /// How long a call is repeated while the connection is lost.
+    /// The longest time of a call, which is repeated while the connection is lost.
     call_timeout: Duration,
 }
 
@@ -189,6 +189,21 @@ impl Connections {
     }
 
     async fn run<A: Sync, T>(
+        &self,
+        begin: &str,
+        repeat: Repeat,
+        arguments: &A,
+        work: TransactionWork<A, T>,
+    ) -> Result<T, StoreError> {
+        let limit = self.call_timeout;
+        // A database that hangs would take the limits of the pool and of the transaction one after the other.
+        let run = self.run_repeated(begin, repeat, arguments, work);
+        tokio::time::timeout(limit, run)
+            .await
+            .unwrap_or_else(|_| Err(PgError::Timeout(limit).into()))
+    }
+
+    async fn run_repeated<A: Sync, T>(
         &self,
         begin: &str,
         repeat: Repeat,

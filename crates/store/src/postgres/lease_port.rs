@@ -183,6 +183,14 @@ impl Leases for PostgresStore {
             .await
     }
 
+    async fn unmark_queued(&self, age: Duration, limit: usize) -> Result<usize, StoreError> {
+        self.connections
+            .change((age, limit), |client, (age, limit)| {
+                Box::pin(reconcile::unmark_queued(client, *age, *limit))
+            })
+            .await
+    }
+
     async fn claim_unqueued(
         &self,
         age: Duration,

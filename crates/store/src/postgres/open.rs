@@ -24,8 +24,8 @@ const MIN_VERSION: i32 = 130_000;
 pub struct PostgresOptions {
     /// The maximum number of connections for reads; one more commits the changes.
     pub connections: usize,
-    /// How long a call is repeated while the connection is lost. After that the store is unavailable to its
-    /// caller.
+    /// The longest time of a call, which is repeated while the connection is lost. After that the store is
+    /// unavailable to its caller.
     pub call_timeout: Duration,
     /// Whether other processes may use the database at the same time.
     pub database_use: DatabaseUse,

@@ -113,6 +113,32 @@ pub(super) async fn mark_unqueued_after(
     Ok(row.map(|row| row.try_get(0)).transpose()?.flatten())
 }
 
+/// Records of jobs that have waited for `age` without another look at them that they are not known to be in the
+/// queue; returns how many there were.
+pub(super) async fn unmark_queued(
+    client: &Client,
+    age: Duration,
+    limit: usize,
+) -> Result<usize, PgError> {
+    const UNMARK: &str = concat!(
+        "WITH chosen AS MATERIALIZED (
+             SELECT j.number FROM tidegate.jobs j
+             WHERE j.completed_at IS NULL AND j.queued AND j.waiting_since <= ",
+        now!(),
+        " - $1 AND NOT ",
+        is_live!(),
+        " ORDER BY j.number LIMIT $2 FOR UPDATE OF j SKIP LOCKED)
+         UPDATE tidegate.jobs j SET queued = false, waiting_since = ",
+        now!(),
+        " FROM chosen WHERE j.number = chosen.number"
+    );
+    // If this is lost, it is done again.
+    do_not_sync(client).await?;
+    let (age, limit) = (micros(age), count(limit));
+    let unmarked = execute(client, UNMARK, &[bigint(&age), bigint(&limit)]).await?;
+    Ok(unmarked as usize)
+}
+
 /// Chooses open jobs without a live lease that are not known to be in the queue; returns their numbers. They
 /// are not chosen again within `age`, by any process.
 pub(super) async fn claim_unqueued(

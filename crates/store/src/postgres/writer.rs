@@ -278,6 +278,12 @@ impl WriterTask {
                 }
                 return rest;
             }
+            // The database hangs, whatever the changes are.
+            Err(error @ PgError::Timeout(_)) => {
+                let error = StoreError::from(error);
+                tracing::warn!(%error, changes = batch.len(), "failed to commit");
+                reply(batch, &Err(error));
+            }
             Err(_) => self.commit_in_parts(batch).await,
         }
         Vec::new()

@@ -52,6 +52,9 @@ pub(crate) struct UpkeepArgs {
     /// Time between two checks whether Redis has lost its data; then waiting jobs are pushed again
     #[arg(long, env = "TIDEGATE_RECONCILE_INTERVAL", value_name = "DURATION", default_value = "5s", value_parser = units::positive_duration, help_heading = heading::REDIS)]
     pub(crate) reconcile_interval: Duration,
+    /// Time after which a waiting job is pushed again, in case its message was deleted
+    #[arg(long, env = "TIDEGATE_RECHECK_INTERVAL", value_name = "DURATION", default_value = "1h", value_parser = units::positive_duration, help_heading = heading::REDIS)]
+    pub(crate) recheck_interval: Duration,
     /// Times that a job is handed out without being started, before it is a dead letter
     #[arg(long, env = "TIDEGATE_MAX_DELIVERIES", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..), help_heading = heading::REDIS)]
     pub(crate) max_deliveries: u32,
@@ -91,6 +94,7 @@ impl UpkeepArgs {
             },
             consumer_age: self.consumer_age,
             reconcile_interval: self.reconcile_interval,
+            recheck_interval: self.recheck_interval,
         }
     }
 }

@@ -103,7 +103,21 @@ impl ClusterEndpoints {
             tasks: TaskTracker::new(),
             warning: Once::new(),
         };
+        endpoints.learn_owners().await?;
         Ok(endpoints)
+    }
+
+    /// Reads where the endpoints are, so that the first requests find them. No endpoint is claimed.
+    async fn learn_owners(&self) -> Result<(), StoreError> {
+        let store = &self.config.store;
+        let names = registered_endpoints(&**store).await?;
+        if names.is_empty() {
+            return Ok(());
+        }
+        let asked_at = Instant::now();
+        let owners = store.endpoint_owners(&names).await?;
+        self.publish(&names, &owners, asked_at);
+        Ok(())
     }
 
     /// The routes of all endpoints of the cluster.

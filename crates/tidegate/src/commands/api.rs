@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use anyhow::Context;
 use axum::Router;
 use tidegate_core::JobKind;
-use tidegate_core::director_api::paths;
+use tidegate_core::director_api::{ModelRegistration, paths};
 use tidegate_core::gpu::NoGpus;
 use tidegate_core::queue::Queue;
 use tidegate_core::store::{Documents, Store};
@@ -33,9 +33,10 @@ use crate::compat::CogEnv;
 use crate::director_env::DirectorEnv;
 use crate::file_setup::{self, StoredFiles};
 use crate::files_store::LocationUsers;
+use crate::listen::OpenPort;
 use crate::model_factory::{NO_TARGET, SCRATCH_FAILED};
 use crate::replicate_setup::{STREAM_SECRET, persistent_secret};
-use crate::shutdown::{self, Sigterm};
+use crate::shutdown::{self, Signals, Sigterm};
 use crate::startup::{ListeningServer, QueueUpkeep, ServerMetrics, ServerParts, Startup, UiParts};
 use crate::store_ports::DurableState;
 use crate::{build_info, data_dir, director_token};
@@ -57,54 +58,26 @@ pub(crate) async fn api(
     let registrations = api_models::read(args, env).await?;
     let listen = listen_args(args);
     let startup = Startup::read(&listen, &args.webhook, env, Sigterm::ShutDown)?;
-    let server = startup.listen(&listen, args.public_url.as_ref()).await?;
-    let backends = open_backends(args, &consumer_name(&server)).await?;
-    let documents = backends.store.clone() as Arc<dyn Documents>;
-    let cluster = Cluster {
-        leases: backends.store.clone(),
-        live: backends.live.clone(),
-        publish_url: format!(
-            "{}{}",
-            server.base_url(args.public_url.as_ref()),
-            paths::EVENTS
-        )
-        .into(),
-        tokens: LeaseTokens::new(&token),
-        queued_marks: QueuedMarks::default(),
-        settings: ClusterSettings {
-            lease: args.cluster.lease,
-            heartbeat_interval: args.cluster.heartbeat_interval,
-            reconcile_interval: args.upkeep.reconcile_interval,
-        },
-        queues: Arc::new(QueueDirectory::new(documents.clone())),
-        metrics: Arc::default(),
-        directors: Arc::default(),
+    let public_url = args.public_url.as_ref();
+    let server = startup.listen(&listen, public_url, OpenPort::WhenServing);
+    let server = server.await?;
+    // PostgreSQL and Redis may not answer for as long as it takes.
+    let mut signals = Signals::listen(Sigterm::ShutDown)?;
+    let opened = tokio::select! {
+        opened = OpenedCluster::open(args, env, &server, &token, registrations) => opened?,
+        cause = signals.next() => return Ok(ExitCode::from(cause.exit_code())),
     };
-    replicate::ensure_webhook_secret(&server.webhook_secrets, &*documents)
-        .await
-        .context("failed to read or store the webhook secret")?;
-    let files = open_files(args, &backends).await?;
-    let links = files.as_ref().map(|files| Arc::clone(&files.links));
-    let renderer = renderer(args, &*documents).await?.with_files(links);
-    let shared = SharedParts {
-        backends: &backends,
-        cluster: &cluster,
-        files: files.as_ref(),
-        renderer: &renderer,
-    };
-    let lookup = lookup_service(args, env, &server, &shared)?;
-    let models = ModelRegistry::new(lookup);
-    let catalog = Arc::new(ModelCatalog::new(models.clone(), Arc::clone(&documents)));
-    catalog
-        .refresh()
-        .await
-        .context("failed to read the registered models")?;
-    api_models::register(&catalog, registrations).await?;
-    let trained = open_trained(&models, &cluster, &documents, files.as_ref()).await?;
-    let pending = models.lookup().start_in_cluster().await?;
-    let endpoints =
-        Arc::new(ClusterEndpoints::open(args, &server, &backends.store, &models).await?);
-    tracing::info!(url = server.url, pending_webhooks = pending, "listening");
+    let OpenedCluster {
+        backends,
+        cluster,
+        files,
+        renderer,
+        models,
+        catalog,
+        trained,
+        endpoints,
+        pending_webhooks,
+    } = opened;
 
     let signer = renderer.clone();
     let mut calls = DirectorCalls::new(models.clone(), Arc::clone(&catalog), cluster.clone())
@@ -119,6 +92,12 @@ pub(crate) async fn api(
         max_file: args.max_file as u64,
     };
     let shutdown_requested = CancellationToken::new();
+    let shared = SharedParts {
+        backends: &backends,
+        cluster: &cluster,
+        files: files.as_ref(),
+        renderer: &renderer,
+    };
     let (client_routes, cross_api) = client_routes(args, env, &server, &models, &shared)?;
     let routes = client_routes
         .merge(director::routes(Arc::new(calls), config))
@@ -133,11 +112,12 @@ pub(crate) async fn api(
         config: args.upkeep.config(),
     };
     let replicas = Arc::new(ApiReplicas::new(
-        Arc::clone(&documents),
+        backends.store.clone() as Arc<dyn Documents>,
         consumer_name(&server),
     ));
     let (services, owned) = (models.clone(), Arc::clone(&endpoints));
     let listed = Arc::clone(&endpoints);
+    let url = server.url.clone();
     let mut server = server.start(ServerParts {
         routes,
         upkeep,
@@ -160,7 +140,8 @@ pub(crate) async fn api(
             file_origins: args.public_url.clone().into_iter().collect(),
         },
         gpus: Arc::new(NoGpus),
-    });
+    })?;
+    tracing::info!(url, pending_webhooks, "listening");
     let queue = models.queue();
     let background = Box::pin(async {
         tokio::join!(
@@ -180,10 +161,98 @@ pub(crate) async fn api(
             // First, so that another process takes the endpoints over meanwhile.
             http.while_running(endpoints.release()).await;
             replicas.leave().await;
-            shutdown::drain(&models, None, args.drain_timeout, http).await;
+            shutdown::drain_replica(&models, args.drain_timeout, http).await;
         })
         .await;
     Ok(forced.unwrap_or_else(|| ExitCode::from(cause.exit_code())))
+}
+
+/// What an API process has before it serves requests.
+struct OpenedCluster {
+    backends: ClusterBackends,
+    cluster: Cluster,
+    files: Option<StoredFiles>,
+    renderer: PredictionRenderer,
+    models: ModelRegistry,
+    catalog: Arc<ModelCatalog>,
+    trained: Arc<TrainedCatalog>,
+    endpoints: Arc<ClusterEndpoints>,
+    pending_webhooks: usize,
+}
+
+impl OpenedCluster {
+    /// Waits for the servers of the cluster, and reads what requests need.
+    async fn open(
+        args: &ApiArgs,
+        env: &CogEnv,
+        server: &ListeningServer,
+        token: &str,
+        registrations: Vec<ModelRegistration>,
+    ) -> anyhow::Result<Self> {
+        let backends = open_backends(args, &consumer_name(server)).await?;
+        let documents = backends.store.clone() as Arc<dyn Documents>;
+        let cluster = open_cluster(args, server, token, &backends);
+        replicate::ensure_webhook_secret(&server.webhook_secrets, &*documents)
+            .await
+            .context("failed to read or store the webhook secret")?;
+        let files = open_files(args, &backends).await?;
+        let links = files.as_ref().map(|files| Arc::clone(&files.links));
+        let renderer = renderer(args, &*documents).await?.with_files(links);
+        let shared = SharedParts {
+            backends: &backends,
+            cluster: &cluster,
+            files: files.as_ref(),
+            renderer: &renderer,
+        };
+        let models = ModelRegistry::new(lookup_service(args, env, server, &shared)?);
+        let catalog = Arc::new(ModelCatalog::new(models.clone(), Arc::clone(&documents)));
+        catalog
+            .refresh()
+            .await
+            .context("failed to read the registered models")?;
+        api_models::register(&catalog, registrations).await?;
+        let trained = open_trained(&models, &cluster, &documents, files.as_ref()).await?;
+        let pending_webhooks = models.lookup().start_in_cluster().await?;
+        let endpoints = ClusterEndpoints::open(args, server, &backends.store, &models).await?;
+        Ok(Self {
+            backends,
+            cluster,
+            files,
+            renderer,
+            models,
+            catalog,
+            trained,
+            endpoints: Arc::new(endpoints),
+            pending_webhooks,
+        })
+    }
+}
+
+/// What the processes of a cluster share.
+fn open_cluster(
+    args: &ApiArgs,
+    server: &ListeningServer,
+    token: &str,
+    backends: &ClusterBackends,
+) -> Cluster {
+    let base_url = server.base_url(args.public_url.as_ref());
+    Cluster {
+        leases: backends.store.clone(),
+        live: backends.live.clone(),
+        publish_url: format!("{base_url}{}", paths::EVENTS).into(),
+        tokens: LeaseTokens::new(token),
+        queued_marks: QueuedMarks::default(),
+        settings: ClusterSettings {
+            lease: args.cluster.lease,
+            heartbeat_interval: args.cluster.heartbeat_interval,
+            reconcile_interval: args.upkeep.reconcile_interval,
+        },
+        queues: Arc::new(QueueDirectory::new(
+            backends.store.clone() as Arc<dyn Documents>
+        )),
+        metrics: Arc::default(),
+        directors: Arc::default(),
+    }
 }
 
 /// How the server listens: the other processes use the name of `--advertise`.

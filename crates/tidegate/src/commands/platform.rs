@@ -20,6 +20,7 @@ use crate::compat::CogEnv;
 use crate::data_dir;
 use crate::endpoint_setup::EndpointSetup;
 use crate::job_lookup::{JobLookupConfig, WebhookConfig, job_lookup};
+use crate::listen::OpenPort;
 use crate::shutdown::{self, Sigterm};
 use crate::startup::{self, QueueUpkeep, ServerMetrics, ServerParts, Startup, UiParts};
 use crate::store_ports::DurableState;
@@ -31,7 +32,7 @@ pub(crate) async fn platform(
 ) -> anyhow::Result<ExitCode> {
     let startup = Startup::read(&args.listen, &args.webhook, env, Sigterm::ShutDown)?;
     let server = startup
-        .listen(&args.listen, args.public_url.as_ref())
+        .listen(&args.listen, args.public_url.as_ref(), OpenPort::AtOnce)
         .await?;
 
     let data = data_dir::open(
@@ -75,7 +76,7 @@ pub(crate) async fn platform(
             file_origins: Vec::new(),
         },
         gpus: Arc::new(NoGpus),
-    });
+    })?;
     let cause = server
         .until_shutdown(pending(), &CancellationToken::new())
         .await;

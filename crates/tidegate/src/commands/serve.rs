@@ -33,6 +33,7 @@ use crate::environments::{EnvironmentStore, InstallProgress};
 use crate::files_store::{self, FilesStoreUrl};
 use crate::gpu_setup::GpuSetup;
 use crate::join::{LoadsOnDemand, RouterMembership};
+use crate::listen::OpenPort;
 use crate::model_factory::{ModelConfig, ModelFactory, OutboundConfig};
 use crate::model_source::ModelSource;
 use crate::models::{LoadPolicy, ModelLoader, ModelWatcher, ServeTarget};
@@ -79,7 +80,7 @@ pub(crate) async fn serve(
     let heartbeat = Heartbeat::from_env(single.as_ref())?;
     let (startup, reload_requested) = read_settings(args, env)?;
     let server = startup
-        .listen(&args.listen, args.public_url.as_ref())
+        .listen(&args.listen, args.public_url.as_ref(), OpenPort::AtOnce)
         .await?;
     let served = load_models(args, env, format, &server, target, single, postgres.clone()).await?;
     let endpoints = open_endpoints(args, &served).await?;
@@ -140,7 +141,7 @@ pub(crate) async fn serve(
             file_origins: file_origins(args),
         },
         gpus: served.gpus,
-    });
+    })?;
     let cause = server.until_shutdown(background, &shutdown_requested).await;
     data_dir::announce_stop(served.sqlite_folder.as_deref());
     let forced = server

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tidegate_core::gpu::GpuSource;
+use tidegate_core::health::Health;
 use tidegate_director::Director;
 use tidegate_http::director_health::{self, DirectorHealth, DirectorModelHealth};
 use tidegate_http::edge::{EdgeConfig, fd_limit};
@@ -107,10 +108,21 @@ fn health_of(director: &Director, models: &ModelRegistry) -> DirectorHealth {
             status: version.executor().report().health,
         }
     });
+    let models: Vec<_> = models.collect();
+    let is_connected = director.is_connected();
     DirectorHealth {
         name: director.name().to_owned(),
-        is_connected: director.is_connected(),
+        is_ready: is_connected && models.iter().all(|model| takes_jobs(model.status)),
+        is_connected,
         running_jobs: director.running(),
-        models: models.collect(),
+        models,
+    }
+}
+
+/// Whether a model with this health takes jobs, now or when one of them has ended.
+fn takes_jobs(health: Health) -> bool {
+    match health {
+        Health::Ready | Health::Busy => true,
+        Health::Unknown | Health::Starting | Health::SetupFailed | Health::Defunct => false,
     }
 }
