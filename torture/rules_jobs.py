@@ -241,7 +241,7 @@ def times_are_in_order(history: History) -> Iterator[Violation]:
 
 def _restarted_between(history: History, earlier: Observation, later: Observation) -> bool:
     """Whether the server was killed between the two observations of an unfinished job."""
-    return earlier.rank < 2 and history.killed(earlier.t, later.t) > 0
+    return earlier.rank < 2 and history.killed(earlier.t - REPORT_LAG, later.t) > 0
 
 
 def refused_jobs_do_not_run(history: History) -> Iterator[Violation]:

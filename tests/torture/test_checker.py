@@ -102,6 +102,15 @@ HOLDS = {
     ],
     "I09 one after the other": [GOOD, accepted(M, 1.2, 5), ran(M, 1.3), shown(2, 6, n=M)],
     "I13 times in order": [accepted(), ran(), shown(2, 2, **TIMES), shown(3, 3, **TIMES)],
+    "I13 a killed server sent a message that arrived after its end": [
+        accepted(),
+        begin(1.5, pid=7),
+        killed(1.6),
+        shown(1.61, 3, "processing", created_at="1", started_at="1.5"),
+        begin(2, pid=8),
+        end(2.1, pid=8),
+        shown(3, 4, **TIMES),
+    ],
     "I14 refused": [asked(1, 1), reply(1.1, 1, 409)],
     "I15 broken while there were no descriptors": [
         fault("nofile", 1, 2),
