@@ -37,13 +37,12 @@ def folder_of(tmp_path: Path, *models: str | Path) -> Path:
     return folder
 
 
-def test_playground(start_server, run_browser_tests, tmp_path, gates_folder):
+@pytest.mark.parametrize("file", ["playground_inputs.test.mjs", "playground_runs.test.mjs"])
+def test_playground(start_server, run_browser_tests, tmp_path, gates_folder, file):
     files = ROOT / "examples" / "files"
     models = folder_of(tmp_path, "ui_kinds", "ui_media", "many", "chat_words", files)
     server = start_server(models, "--queue", "20", "--data-dir", str(tmp_path / "data"))
-    run_browser_tests(
-        "playground.test.mjs", url=server.url, gates=str(gates_folder), python=str(shim_python())
-    )
+    run_browser_tests(file, url=server.url, gates=str(gates_folder), python=str(shim_python()))
 
 
 def test_training(start_server, run_browser_tests, tmp_path):
