@@ -104,6 +104,7 @@ RUN = "/client/v4/accounts/any/ai/run"
     [
         ("draw", {"prompt": "a cat"}),
         ("draw", {"prompt": "a cat", "stream": True}),
+        ("draw", {"prompt": "a cat", "image": "data:image/png;base64,AAE="}),
         ("any_output", {"prompt": '{"a": [1]}'}),
         ("any_output", {"prompt": "7"}),
     ],

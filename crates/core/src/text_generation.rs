@@ -28,6 +28,8 @@ pub struct TextRequest {
     pub stop: Vec<String>,
     /// Whether the client reads the text while it is generated.
     pub stream: bool,
+    /// The fields of the request that are no parameters. A model takes those that are its inputs.
+    pub extra: Map<String, Value>,
 }
 
 /// What a generated text continues or answers.

@@ -197,6 +197,8 @@ pub fn text_of(value: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::ModelTask;
+    use serde_json::Map;
+
     use super::*;
 
     fn model(inputs: Value, output: Value) -> ModelInterface {
@@ -222,6 +224,7 @@ mod tests {
             parameters: TextParameters::default(),
             stop: Vec::new(),
             stream: false,
+            extra: Map::new(),
         }
     }
 
@@ -361,6 +364,7 @@ mod tests {
             },
             stop: vec!["a".to_owned(), "b".to_owned()],
             stream: false,
+            extra: Map::new(),
         };
         let mapped = model.text_input(&request).unwrap();
         assert_eq!(

@@ -189,9 +189,9 @@ impl RequestPlanner {
             });
         };
         let request = match &self.translated {
-            Some(request) => request,
-            None => {
-                let parsed = TranslatedRequest::parse(&self.route, bytes)?;
+            Some(request) if request.kind == endpoint.kind => request,
+            _ => {
+                let parsed = TranslatedRequest::parse(&self.route, endpoint.kind, bytes)?;
                 self.translated.insert(parsed)
             }
         };

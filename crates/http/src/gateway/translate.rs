@@ -40,6 +40,8 @@ const LARGE_ANSWER: usize = 1024 * 1024;
 #[derive(Debug, Clone)]
 pub(super) struct TranslatedRequest {
     pub(super) request: InferenceRequest,
+    /// The kind of backend that it was parsed for.
+    pub(super) kind: BackendKind,
     /// Whether a stream of OpenAI's API ends with the number of tokens.
     include_usage: bool,
     encoding: VectorEncoding,
@@ -53,19 +55,24 @@ struct PredictionBody {
 }
 
 impl TranslatedRequest {
-    fn new(request: InferenceRequest) -> Self {
+    fn new(request: InferenceRequest, kind: BackendKind) -> Self {
         Self {
             request,
+            kind,
             include_usage: false,
             encoding: VectorEncoding::Float,
         }
     }
 
-    /// Parses the body of a request.
-    pub(super) fn parse(route: &InferenceRoute, body: &[u8]) -> Result<Self, PlanError> {
+    /// Parses the body of a request for a backend of this kind.
+    pub(super) fn parse(
+        route: &InferenceRoute,
+        kind: BackendKind,
+        body: &[u8],
+    ) -> Result<Self, PlanError> {
         let text = |parsed: OpenAiTextRequest| Self {
             include_usage: parsed.include_usage,
-            ..Self::new(InferenceRequest::Text(parsed.request))
+            ..Self::new(InferenceRequest::Text(parsed.request), kind)
         };
         match &route.operation {
             InferenceOperation::Chat => parse_chat(body).map(text).map_err(openai_error),
@@ -76,20 +83,20 @@ impl TranslatedRequest {
                 let parsed = parse_embeddings(body).map_err(openai_error)?;
                 Ok(Self {
                     encoding: parsed.encoding,
-                    ..Self::new(InferenceRequest::Embeddings(parsed.request))
+                    ..Self::new(InferenceRequest::Embeddings(parsed.request), kind)
                 })
             }
             InferenceOperation::OtherOpenAi => Err(plan_error(format!(
                 "the backends of this model do not have `{}`",
                 route.upstream_path
             ))),
-            InferenceOperation::Run => workers_ai::parse::parse_run(body)
-                .map(Self::new)
+            InferenceOperation::Run => workers_ai::parse::parse_run(body, kind == BackendKind::Cog)
+                .map(|request| Self::new(request, kind))
                 .map_err(|error| plan_error(error.message)),
             InferenceOperation::Prediction(_) => {
                 let body: PredictionBody = serde_json::from_slice(body)
                     .map_err(|error| plan_error(format!("invalid prediction: {error}")))?;
-                Ok(Self::new(InferenceRequest::Inputs(body.input)))
+                Ok(Self::new(InferenceRequest::Inputs(body.input), kind))
             }
         }
     }

@@ -24,9 +24,8 @@ impl InferenceModel {
     pub(crate) async fn answer_prompt(
         &self,
         request: &TextRequest,
-        extra: &Map<String, Value>,
     ) -> Result<(InferenceAnswer, Vec<String>), InferenceError> {
-        let (input, rules) = self.text_input(request, extra)?;
+        let (input, rules) = self.text_input(request)?;
         let over = self.run_to_end(&input).await?;
         let answer = answer_of_output(&over, &rules)?;
         Ok((answer, over.warnings))

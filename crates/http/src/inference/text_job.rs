@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tidegate_core::inference::GeneratedText;
 use tidegate_core::model_interface::{MappedInput, text_of};
 use tidegate_core::text_generation::{
@@ -51,15 +51,13 @@ pub(crate) struct TextJob {
 }
 
 impl InferenceModel {
-    /// The input of the model for a request, and what the server enforces. Those fields of `extra` that are
-    /// inputs of the model are passed on.
+    /// The input of the model for a request, and what the server enforces.
     pub(crate) fn text_input(
         &self,
         request: &TextRequest,
-        extra: &Map<String, Value>,
     ) -> Result<(MappedInput, TextRules), InferenceError> {
         let mut input = self.interface().text_input(request)?;
-        self.add_extra_inputs(&mut input, extra);
+        self.add_extra_inputs(&mut input, &request.extra);
         let max_tokens = request.parameters.max_tokens;
         let is_enforced_here = !input.limits_tokens && self.streams();
         if max_tokens.is_some() && !input.limits_tokens && !is_enforced_here {
@@ -88,12 +86,8 @@ impl InferenceModel {
     }
 
     /// Starts to generate a text.
-    pub(crate) async fn generate(
-        &self,
-        request: &TextRequest,
-        extra: &Map<String, Value>,
-    ) -> Result<TextJob, InferenceError> {
-        let (input, rules) = self.text_input(request, extra)?;
+    pub(crate) async fn generate(&self, request: &TextRequest) -> Result<TextJob, InferenceError> {
+        let (input, rules) = self.text_input(request)?;
         let ticket = self.start(&input).await?;
         Ok(TextJob {
             job: Arc::clone(ticket.job()),

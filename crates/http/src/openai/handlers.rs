@@ -85,7 +85,7 @@ impl AppState {
         parsed: OpenAiTextRequest,
     ) -> Result<Response, OpenAiError> {
         let model = self.model(caller, &parsed.model).await?;
-        let job = model.generate(&parsed.request, &parsed.extra).await?;
+        let job = model.generate(&parsed.request).await?;
         let renderer = OpenAiTextRenderer {
             endpoint,
             id: job.id().to_owned(),

@@ -24,8 +24,6 @@ pub(crate) struct OpenAiTextRequest {
     pub(crate) request: TextRequest,
     /// Whether the stream ends with an event that has the number of tokens.
     pub(crate) include_usage: bool,
-    /// The fields that are no parameters of this API. A model may have inputs with their names.
-    pub(crate) extra: Map<String, Value>,
 }
 
 /// Parses the body of `/v1/chat/completions`.
@@ -185,9 +183,9 @@ fn text_request(
             parameters: parameters(fields)?,
             stop: stop(fields)?,
             stream,
+            extra: extra_fields(fields),
         },
         include_usage: options.is_some_and(|options| options.include_usage == Some(true)),
-        extra: extra_fields(fields),
     })
 }
 
@@ -388,8 +386,8 @@ mod tests {
             (Some(5), Some(0.0), Some(-1))
         );
         assert_eq!(parsed.request.stop, ["x"]);
-        assert_eq!(parsed.extra["unknown"], 1);
-        assert!(!parsed.extra.contains_key("model"));
+        assert_eq!(parsed.request.extra["unknown"], 1);
+        assert!(!parsed.request.extra.contains_key("model"));
     }
 
     #[test]

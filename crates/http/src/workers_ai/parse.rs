@@ -27,8 +27,12 @@ const UNSUPPORTED: [&str; 6] = [
 ];
 
 /// Parses a body for a model of which nothing is known: `messages` or `prompt` ask for text, `text` for
-/// embeddings, and everything else is the inputs of the model.
-pub(crate) fn parse_run(body: &[u8]) -> Result<InferenceRequest, WorkersAiError> {
+/// embeddings, and everything else is the inputs of the model. `takes_inputs` tells whether the backend of
+/// the model takes inputs of any name beside a prompt.
+pub(crate) fn parse_run(
+    body: &[u8],
+    takes_inputs: bool,
+) -> Result<InferenceRequest, WorkersAiError> {
     let fields = fields(body)?;
     let task = if fields.raw("messages").is_some() || fields.raw("prompt").is_some() {
         ModelTask::TextGeneration
@@ -37,7 +41,7 @@ pub(crate) fn parse_run(body: &[u8]) -> Result<InferenceRequest, WorkersAiError>
     } else {
         ModelTask::Other
     };
-    request_for(task, &fields, |_| false)
+    request_for(task, &fields, |_| takes_inputs)
 }
 
 /// Parses a body for a model with this interface.
@@ -49,12 +53,7 @@ pub(crate) fn parse_run_for(
     request_for(interface.task(), &fields(body)?, has_input)
 }
 
-/// The fields of a request for text that are no parameters: a model may have inputs with their names.
-pub(super) fn extra_text_inputs(body: &[u8]) -> Result<Map<String, Value>, WorkersAiError> {
-    Ok(extra_fields(&fields(body)?))
-}
-
-/// The same for a request for embeddings.
+/// The fields of a request for embeddings that are no parameters: a model may have inputs with their names.
 pub(super) fn extra_embedding_inputs(body: &[u8]) -> Result<Map<String, Value>, WorkersAiError> {
     Ok(fields_except(&["text", "stream"], &fields(body)?))
 }
@@ -102,6 +101,7 @@ fn text(
         parameters: parameters(fields)?,
         stop: stop(fields)?,
         stream: field(fields, "stream")?.unwrap_or(false),
+        extra: extra_fields(fields),
     }))
 }
 
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     fn parse(body: Value) -> Result<InferenceRequest, WorkersAiError> {
-        parse_run(body.to_string().as_bytes())
+        parse_run(body.to_string().as_bytes(), false)
     }
 
     fn parsed_for(task: ModelTask, body: &[u8]) -> Result<InferenceRequest, WorkersAiError> {
@@ -183,7 +183,7 @@ mod tests {
         };
         assert_eq!(Value::Object(inputs), json!({"n": 1}));
         assert_eq!(
-            parse_run(b"").unwrap(),
+            parse_run(b"", false).unwrap(),
             InferenceRequest::Inputs(Map::new())
         );
     }
@@ -219,6 +219,6 @@ mod tests {
             let error = parse(body.clone()).unwrap_err();
             assert_eq!((error.status.as_u16(), error.code), (400, 5004), "{body}");
         }
-        assert_eq!(parse_run(b"[1]").unwrap_err().code, 5004);
+        assert_eq!(parse_run(b"[1]", false).unwrap_err().code, 5004);
     }
 }

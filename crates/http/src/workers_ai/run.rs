@@ -20,7 +20,7 @@ use tidegate_service::ServedModel;
 use super::AppState;
 use super::batch;
 use super::error::WorkersAiError;
-use super::parse::{extra_embedding_inputs, extra_text_inputs, parse_run_for};
+use super::parse::{extra_embedding_inputs, parse_run_for};
 use super::render::{render_answer, stream_event, whole_stream};
 use super::single_file::SingleFile;
 use crate::access::Identity;
@@ -67,9 +67,7 @@ pub(super) async fn run(
     }
     let model = open(&served, &caller).await?;
     match parse_run_for(model.interface(), &body)? {
-        InferenceRequest::Text(request) => {
-            generate(&model, &request, &extra_text_inputs(&body)?).await
-        }
+        InferenceRequest::Text(request) => generate(&model, &request).await,
         InferenceRequest::Embeddings(request) => {
             let embeddings = model
                 .embed(&request, &extra_embedding_inputs(&body)?)
@@ -108,12 +106,11 @@ impl AppState {
 async fn generate(
     model: &InferenceModel,
     request: &TextRequest,
-    extra: &Map<String, Value>,
 ) -> Result<Response, WorkersAiError> {
     // What such a model returns is known at its end only.
     let is_read_at_end = !(request.stream && model.streams());
     if is_read_at_end && !model.interface().declares_text() {
-        let (answer, warnings) = model.answer_prompt(request, extra).await?;
+        let (answer, warnings) = model.answer_prompt(request).await?;
         let response = match answer {
             InferenceAnswer::Text(text) if request.stream => {
                 event_stream(whole_stream(text).into())
@@ -122,7 +119,7 @@ async fn generate(
         };
         return Ok(with_warnings(response, &warnings));
     }
-    let job = model.generate(request, extra).await?;
+    let job = model.generate(request).await?;
     if request.stream {
         let first = FirstEvents::wait(job).await?;
         let warnings = first.job().warnings();

@@ -31,6 +31,7 @@ pub(super) fn encode(
                 kind: KIND,
                 reason: format!("takes only texts as messages: {error}"),
             })?;
+            let input = with_extra(&input, &request.extra);
             let answer = AnswerFormat::text(KIND, AnswerDocument::TextPrediction, request);
             let mut call = json_call(Method::PUT, path, &CreateBody { input }, answer);
             if request.stream {
@@ -118,6 +119,19 @@ fn text_input(request: &TextRequest) -> Result<TextInput, NotAText> {
         seed: parameters.seed,
         stop_sequences: stop_sequences(&request.stop),
     })
+}
+
+/// The input with the other fields of the request, as a prompt may ask for an image, for example. A Cog server
+/// ignores those that are no inputs of its model.
+fn with_extra<'a>(input: &'a TextInput, extra: &'a Map<String, Value>) -> Map<String, Value> {
+    let mut all = match serde_json::to_value(input) {
+        Ok(Value::Object(members)) => members,
+        other => unreachable!("an input with named fields is an object: {other:?}"),
+    };
+    for (name, value) in extra {
+        all.entry(name).or_insert_with(|| value.clone());
+    }
+    all
 }
 
 /// Models take a list separated by commas. A stop string with a comma cannot be in it; all of them are

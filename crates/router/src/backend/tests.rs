@@ -4,7 +4,7 @@ mod answers;
 mod calls;
 mod streams;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tidegate_core::inference::{EmbeddingRequest, InferenceRequest};
 use tidegate_core::text_generation::{
     ChatMessage, ChatRole, FinishReason, MessageContent, TextEvent, TextParameters, TextPrompt,
@@ -43,6 +43,7 @@ fn text_request(prompt: TextPrompt, mode: Mode) -> TextRequest {
         parameters: TextParameters::default(),
         stop: Vec::new(),
         stream: mode == Mode::Stream,
+        extra: Map::new(),
     }
 }
 

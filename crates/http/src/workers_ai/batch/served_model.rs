@@ -13,7 +13,7 @@ use crate::inference::{InferenceError, InferenceModel};
 use crate::openai::parse_text::field;
 use crate::shared::json_fields::JsonFields;
 use crate::workers_ai::error::WorkersAiError;
-use crate::workers_ai::parse::{extra_embedding_inputs, extra_text_inputs, parse_run_for};
+use crate::workers_ai::parse::{extra_embedding_inputs, parse_run_for};
 
 #[async_trait]
 impl BatchTarget for InferenceModel {
@@ -58,7 +58,7 @@ fn prepare_work(
 ) -> Result<(ItemWork, Vec<MappedInput>), WorkersAiError> {
     match parse_run_for(model.interface(), request)? {
         InferenceRequest::Text(text) => {
-            let (input, rules) = model.text_input(&text, &extra_text_inputs(request)?)?;
+            let (input, rules) = model.text_input(&text)?;
             Ok((ItemWork::Text(rules), vec![input]))
         }
         InferenceRequest::Embeddings(embeddings) => {

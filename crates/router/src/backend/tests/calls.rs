@@ -116,6 +116,25 @@ fn cog_gets_the_inputs_that_the_client_has_set() {
 }
 
 #[test]
+fn cog_gets_the_other_fields_of_a_request_for_text() {
+    let InferenceRequest::Text(request) = conversation(Mode::Whole) else {
+        panic!("not a text");
+    };
+    let extra = json!({"width": 64, "system_prompt": "of the field"});
+    let Value::Object(extra) = extra else {
+        panic!("not an object");
+    };
+    let draws = call(
+        BackendKind::Cog,
+        &InferenceRequest::Text(TextRequest { extra, ..request }),
+    );
+    assert_eq!(
+        body_of(&draws)["input"],
+        json!({"prompt": "Say hello", "system_prompt": "Be brief.", "width": 64})
+    );
+}
+
+#[test]
 fn only_cog_has_a_call_to_cancel() {
     for kind in BackendKind::ALL {
         let cancel = cancel_call(kind, ID).map(|call| (call.method, call.path));
