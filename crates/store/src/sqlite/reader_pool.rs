@@ -4,9 +4,9 @@
 //! must stay fast.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
+use crossbeam_channel::{Receiver, Sender};
 use rusqlite::Connection;
 use tidegate_core::store::StoreError;
 use tokio::sync::{Semaphore, oneshot};
@@ -20,22 +20,21 @@ type ReadTask = Box<dyn FnOnce(&mut Connection) + Send>;
 
 /// The handle of the threads. Dropping it waits for running reads and for the end of the threads.
 pub(super) struct ReaderPool {
-    inbox: Option<mpsc::Sender<ReadTask>>,
+    inbox: Option<Sender<ReadTask>>,
     permits: Semaphore,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl ReaderPool {
     pub(super) fn start(connections: Vec<Connection>) -> io::Result<Self> {
-        let (inbox, rx) = mpsc::channel();
-        let rx = Arc::new(Mutex::new(rx));
+        let (inbox, rx) = crossbeam_channel::unbounded();
         let mut readers = Self {
             inbox: Some(inbox),
             permits: Semaphore::new(INBOX),
             threads: Vec::new(),
         };
         for conn in connections {
-            let rx = Arc::clone(&rx);
+            let rx = rx.clone();
             let thread = std::thread::Builder::new()
                 .name("store-reader".to_owned())
                 .spawn(move || run_tasks(&rx, conn))?;
@@ -81,15 +80,9 @@ fn stopped() -> StoreError {
     StoreError::Unavailable("the reader threads have stopped; restart the server".to_owned())
 }
 
-fn run_tasks(rx: &Mutex<mpsc::Receiver<ReadTask>>, mut conn: Connection) {
-    loop {
-        // One thread waits for the next task, and the others wait for the lock. The order does not
-        // matter.
-        let task = rx.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        match task {
-            Ok(task) => task(&mut conn),
-            Err(mpsc::RecvError) => return,
-        }
+fn run_tasks(rx: &Receiver<ReadTask>, mut conn: Connection) {
+    for task in rx {
+        task(&mut conn);
     }
 }
 
