@@ -67,7 +67,7 @@ test-python: $(VENV)/tools native ## Run the tests of the Python package
 
 # Four processes on two cores, because many tests wait for a timeout of the server.
 test-product: environments planted-bugs native ## Test the program as users run it, next to the real Cog and Runpod
-	scripts/apt.sh libfaketime redis-server chromium
+	scripts/apt.sh libfaketime redis-server chromium-headless-shell
 	$(VENV)/bin/python -m pytest tests -q -n 4 --dist worksteal
 
 native: ## Build the program and the Python extension for this checkout
@@ -102,7 +102,7 @@ check-ui: $(NODE_UI)/installed ## Types and unit tests of the web UI
 	cd $(UI) && node_modules/.bin/tsc -p . && node --test tests/*.test.js
 
 screenshots: $(VENV)/tools native $(NODE_UI)/installed ## Make the screenshots of the web UI, in docs/images
-	scripts/apt.sh chromium fonts-dejavu-core pngquant
+	scripts/apt.sh chromium-headless-shell fonts-dejavu-core pngquant
 	$(VENV)/bin/python scripts/screenshots.py
 
 fmt: $(VENV)/tools ## Format everything

@@ -258,7 +258,7 @@ function useRunner(detail, submit, onInput) {
       const input = await toInput(withoutEmptyFiles(values, fieldsOf(detail.schema)), uploadFile);
       if (detail.run.style === 'cog') {
         show(async (view, signal) => {
-          await runDirectly(view, { path: detail.run.path, input, signal });
+          await runDirectly(view, { path: detail.run.path, schema: detail.schema, input, signal });
           if (view.error instanceof ApiError && !signal.aborted) setFailure({ error: null, fields: view.error.fields });
         });
       } else {

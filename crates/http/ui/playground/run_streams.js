@@ -113,14 +113,14 @@ async function poll(view, path, position, signal) {
 /**
  * Runs a model of a server without job pages: the answer is the stream itself.
  * @param {RunView} view
- * @param {{path: string, input: Record<string, unknown>, signal: AbortSignal}} run
+ * @param {{path: string, schema: any | null, input: Record<string, unknown>, signal: AbortSignal}} run
  */
-export async function runDirectly(view, { path, input, signal }) {
+export async function runDirectly(view, { path, schema, input, signal }) {
   const started = performance.now();
   view.takeDocument({ status: 'starting', created_at: new Date().toISOString(), input });
   const follow = async () => {
     view.takeDocument({ status: 'starting' });
-    const response = await requestAnswer(path, { method: 'POST', json: { input }, signal });
+    const response = await requestAnswer(path, schema, { method: 'POST', json: { input }, signal });
     if (!(response.headers.get('content-type') ?? '').startsWith('text/event-stream')) {
       takeResult(view, await response.json(), started);
       return;
@@ -142,16 +142,28 @@ export async function runDirectly(view, { path, input, signal }) {
 /**
  * Asks for a stream, or for the whole answer if the model does not stream.
  * @param {string} path
+ * @param {any | null} schema
  * @param {import('../lib/api.js').RequestOptions} options
  * @returns {Promise<Response>}
  */
-async function requestAnswer(path, options) {
+async function requestAnswer(path, schema, options) {
+  // A refused request is an error in the console of the browser.
+  if (schema !== null && !mayStream(schema)) return request(path, options);
   try {
     return await request(path, { ...options, headers: { Accept: 'text/event-stream' } });
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 406) throw error;
     return request(path, options);
   }
+}
+
+/**
+ * Whether the schema says that the model streams, or may: Cog streams some of the outputs that are iterators.
+ * @param {any} schema the OpenAPI document of the model
+ */
+function mayStream(schema) {
+  const paths = /** @type {any[]} */ (Object.values(schema.paths ?? {}));
+  return paths.some((path) => path?.post?.['x-cog-streaming'] === true) || schema.components?.schemas?.Output?.['x-cog-array-type'] === 'iterator';
 }
 
 /**

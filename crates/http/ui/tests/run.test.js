@@ -127,8 +127,9 @@ test('a model is read again once per change of its live health', () => {
 /**
  * Runs a model of a router, whose answers these are by the `Accept` of the request.
  * @param {(accept: string | undefined) => Response} answer
+ * @param {any | null} [schema]
  */
-async function runOnRouter(answer) {
+async function runOnRouter(answer, schema = null) {
   Object.assign(globalThis, {
     sessionStorage: { getItem: () => null },
     localStorage: { getItem: () => null },
@@ -136,13 +137,31 @@ async function runOnRouter(answer) {
   });
   Object.defineProperty(globalThis, 'navigator', { value: {}, configurable: true });
   const run = new RunView();
-  await runDirectly(run, { path: 'models/m/predictions', input: {}, signal: new AbortController().signal });
+  await runDirectly(run, { path: 'models/m/predictions', schema, input: {}, signal: new AbortController().signal });
   return run;
 }
 
 test('a model without streams is asked for the whole answer', async () => {
   const run = await runOnRouter((accept) => (accept === 'text/event-stream' ? Response.json({ detail: 'no stream' }, { status: 406 }) : Response.json({ status: 'succeeded', output: 'x' })));
   assert.deepEqual([run.shownStatus, run.output, run.error], ['succeeded', 'x', null]);
+});
+
+test('a model whose schema has no stream is not asked for one', async () => {
+  const schemas = [
+    { schema: { paths: { '/predictions': { post: {} } }, components: { schemas: { Output: { type: 'string' } } } }, streams: false },
+    { schema: { paths: { '/predictions': { post: { 'x-cog-streaming': true } } } }, streams: true },
+    { schema: { components: { schemas: { Output: { type: 'array', 'x-cog-array-type': 'iterator' } } } }, streams: true },
+    { schema: null, streams: true },
+  ];
+  for (const { schema, streams } of schemas) {
+    /** @type {(string | undefined)[]} */
+    const accepted = [];
+    await runOnRouter((accept) => {
+      accepted.push(accept);
+      return Response.json({ status: 'succeeded', output: 'x' });
+    }, schema);
+    assert.deepEqual(accepted.map((accept) => accept === 'text/event-stream'), [streams], JSON.stringify(schema));
+  }
 });
 
 test('a run whose request fails has failed, and a job that cannot be followed is unknown', async () => {

@@ -9,7 +9,7 @@ import { accountOf, keyOf, merge, outdated } from './rows.js';
 
 /** @typedef {import('./rows.js').JobRow} JobRow */
 
-const REFRESH_MS = 3000;
+const REFRESH_MS = 2000;
 
 /** How many outdated rows one refresh reads again. */
 const MAX_OUTDATED = 10;
