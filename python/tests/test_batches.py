@@ -261,6 +261,40 @@ def test_an_unmarked_method_needs_an_option(serve) -> None:
     assert outputs(child.run_batch({"n": 1}, {"n": 2})[0]) == [3, 4]
 
 
+@pytest.mark.parametrize("marks", [("batched", "staticmethod"), ("staticmethod", "batched")])
+def test_a_static_method_is_marked_on_either_side(serve, marks) -> None:
+    first, second = (mark if mark == "staticmethod" else f"tidegate.{mark}" for mark in marks)
+    child = serve(f"""
+        import tidegate
+
+        class Predictor:
+            def predict(self, n: int) -> int:
+                return n
+
+            @{first}
+            @{second}
+            def predict_batch(items):
+                return [item["n"] + len(items) for item in items]
+        """)
+    assert outputs(child.run_batch({"n": 1}, {"n": 2})[0]) == [3, 4]
+
+
+def test_a_mark_without_effect_is_told(launch) -> None:
+    child = launch("""
+        import tidegate
+
+        class Predictor:
+            @tidegate.batched
+            def predict(self, n: int) -> int:
+                return n
+        """)
+    log = child.control_until("worker_log")
+    assert log["message"] == (
+        "`Predictor` does not batch: `@tidegate.batched` marks a method `predict_batch(self, items)`, which "
+        "it does not define; define it or remove the mark"
+    )
+
+
 def test_a_function_beside_a_function(serve) -> None:
     source = """
         import tidegate
@@ -335,6 +369,39 @@ def test_a_rerun_gets_the_inputs_of_the_client(serve, tmp_path: Path) -> None:
     child.slots[0].send({"batch": {"items": jobs}})
     outcomes, calls = child.finish_batch(2)
     assert (outputs(outcomes), calls) == (["aaaa", "bbbb"], [2, 1, 1])
+
+
+@pytest.mark.parametrize("prefix", ["", "async "])
+def test_an_item_whose_file_is_gone_fails_and_the_others_run_alone(
+    serve, tmp_path: Path, prefix: str
+) -> None:
+    child = serve(f"""
+        import os
+
+        import tidegate
+        from cog import File
+
+        class Predictor:
+            {prefix}def predict(self, name: str, file: File) -> str:
+                return ""
+
+            @tidegate.batched
+            {prefix}def predict_batch(self, items):
+                if len(items) > 1:
+                    os.remove(items[0]["file"].name)
+                    raise ValueError("not together")
+                return [item["name"] for item in items]
+        """)
+    files = [tmp_path / "a", tmp_path / "b"]
+    jobs = []
+    for path in files:
+        path.write_text(path.name)
+        job = child._request(0, "prediction", {"name": path.name, "file": str(path)})
+        jobs.append(job | {"files": {"/file": str(path)}})
+    child.slots[0].send({"batch": {"items": jobs}})
+    outcomes, calls = child.finish_batch(2)
+    assert (outcomes[0].error, outcomes[1].output) == ("Prediction failed: ValueError: not together", "b")
+    assert calls == [2, 1]
 
 
 def test_one_item_that_needs_too_much_memory_does_not_lower_the_size(serve) -> None:
@@ -473,6 +540,14 @@ def methods(*, options: str = "", results: str = "return items", streams: bool =
         ),
         (methods(options="(max_size=0)"), {}, "max_size must be between 1 and 4096, not 0"),
         (methods(options="(group=3)"), {}, "group must be the name of an input or a function of the item"),
+        (
+            methods(options="(group='size')"),
+            {},
+            "`@tidegate.batched` of `Predictor` has group='size', and `predict` has no input with this name; "
+            "use one of its inputs, or a function of the item",
+        ),
+        (methods(options="(group=('size',))"), {}, "has group='size'"),
+        (methods(options="(cost='size', max_cost=9)"), {}, "has cost='size'"),
     ],
 )
 def test_a_model_that_cannot_batch_fails_to_load(launch, source: str, options: dict, reason: str) -> None:

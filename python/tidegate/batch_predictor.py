@@ -3,7 +3,7 @@
 from tidegate import _native
 from tidegate.batch_plan import BatchPlan, BatchRules
 from tidegate.batching import BatchOptions, options_of
-from tidegate.call_kind import ASYNC_GENERATOR, GENERATOR, call_kind_of, defaults_of
+from tidegate.call_kind import ASYNC_GENERATOR, GENERATOR, accepts, call_kind_of, defaults_of
 from tidegate.errors import LoadError
 
 TYPE_CHECKING = False
@@ -29,6 +29,11 @@ def plan_batches(init: "InitMessage", plan: "Plan", entry_point: "EntryPoint") -
                 f"--batch-size and --batch-wait need a method `predict_batch(self, items)`, which {owner} "
                 "does not define; define it or remove the options"
             )
+        if options_of(entry_point.call) is not None:
+            _warn(
+                f"{owner} does not batch: `@tidegate.batched` marks a method `predict_batch(self, items)`, "
+                "which it does not define; define it or remove the mark"
+            )
         return None
     options = options_of(batch)
     if options is None and not wanted:
@@ -39,6 +44,7 @@ def plan_batches(init: "InitMessage", plan: "Plan", entry_point: "EntryPoint") -
         return None
     _check_kinds(plan, batch, owner)
     given = options or BatchOptions(None, None, None, None, None)
+    _check_names(given, entry_point.call, owner)
     rules = _PredictorRules(defaults_of(entry_point.call))
     batch_plan = BatchPlan(batch, plan, given.with_overrides(init), rules)
     if (init.num_slots or 1) > 1:
@@ -67,6 +73,17 @@ def _check_kinds(plan: "Plan", batch: "Callable[..., Any]", owner: str) -> None:
         )
     if call_kind_of(batch) in (GENERATOR, ASYNC_GENERATOR):
         raise LoadError(f"`predict_batch` of {owner} yields; it must return a list with one result per item")
+
+
+def _check_names(options: BatchOptions, predict: "Callable[..., Any]", owner: str) -> None:
+    for selector, value in (("group", options.group), ("cost", options.cost)):
+        names = (value,) if isinstance(value, str) else value if isinstance(value, tuple) else ()
+        for name in names:
+            if not accepts(predict, name):
+                raise LoadError(
+                    f"`@tidegate.batched` of {owner} has {selector}={name!r}, and `predict` has no input "
+                    "with this name; use one of its inputs, or a function of the item"
+                )
 
 
 def _warn(text: str) -> None:

@@ -87,7 +87,8 @@ def batched(
     def mark(inner: "F") -> "F":
         if not callable(inner):
             raise TypeError("`batched` must be used as @batched or @batched(max_size=...)")
-        setattr(inner, _MARK, options)
+        # A static or class method passes on the attributes of its function, not its own.
+        setattr(getattr(inner, "__func__", inner), _MARK, options)
         return inner
 
     return mark if function is None else mark(function)

@@ -238,7 +238,9 @@ def _make_plans(init: "InitMessage", schema: "ModelInterface", entry_points: "li
 
 
 def _make_batch_plan(init: "InitMessage", plan: Plan, entry_point: EntryPoint) -> "BatchPlan | None":
-    if entry_point.batch is None and init.batch_size is None and init.batch_wait_micros is None:
+    asks = init.batch_size is not None or init.batch_wait_micros is not None
+    # A model that has marked a function has loaded that module.
+    if entry_point.batch is None and not asks and "tidegate.batching" not in sys.modules:
         return None
     from tidegate.batch_predictor import plan_batches
 

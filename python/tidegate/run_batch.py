@@ -133,12 +133,22 @@ def failed(entries: "list[Entry]", plan: "BatchPlan", error: BaseException) -> R
     )
     out_of_memory = is_out_of_memory(error)
     after_failed_batch(error)
-    for entry in entries:
-        # User code may have read the files and changed the values.
-        if plan.plan.opens_files:
-            close_files(entry.item)
+    again = [entry for entry in entries if _renew_item(entry, plan, error)]
+    return Rerun(again, out_of_memory=out_of_memory)
+
+
+def _renew_item(entry: "Entry", plan: "BatchPlan", error: BaseException) -> bool:
+    """Convert the input of an entry once more; if that fails, the entry fails with the error of the call."""
+    # User code may have read the files and changed the values.
+    if plan.plan.opens_files:
+        close_files(entry.item)
+    try:
         entry.item = plan.rules.item(plan.plan, entry.job)
-    return Rerun(entries, out_of_memory=out_of_memory)
+    except BaseException as cause:
+        _native.log("warn", "tidegate.batch", f"an item cannot run alone: {describe(cause)}")
+        fail(entry.job, plan.plan.error_prefix, plan.rules.error(error, entry.job))
+        return False
+    return True
 
 
 def deliver(entries: "list[Entry]", plan: "BatchPlan", results: "Any", slot: "Slot") -> None:
