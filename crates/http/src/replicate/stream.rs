@@ -67,10 +67,16 @@ pub(super) async fn follow(
     };
     let frames = stream::unfold(writer, |mut writer| async move {
         let frames = writer.next().await?;
-        Some((Ok::<_, std::convert::Infallible>(frames), writer))
+        Some((frames, writer))
     });
     Ok(event_stream(Body::from_stream(frames)))
 }
+
+/// Breaks the connection of a stream that this process can no longer follow. A browser continues it at another
+/// process, and a client that cannot do that has an error: an orderly end would look like that of the prediction.
+#[derive(Debug, thiserror::Error)]
+#[error("the process shuts down before the prediction has ended")]
+struct LeftOpen;
 
 /// Writes the events of a job for one client.
 struct SseWriter {
@@ -84,22 +90,24 @@ struct SseWriter {
 }
 
 impl SseWriter {
-    async fn next(&mut self) -> Option<Bytes> {
+    async fn next(&mut self) -> Option<Result<Bytes, LeftOpen>> {
         if self.ended {
             return None;
         }
         let next = tokio::select! {
             biased;
             next = tokio::time::timeout(KEEP_ALIVE, self.job.output_events(self.seen)) => next,
-            // Without the last event: the client continues with another process.
-            () = self.state.models.lookup().ends_streams() => return None,
+            () = self.state.models.lookup().ends_streams() => {
+                self.ended = true;
+                return Some(Err(LeftOpen));
+            }
         };
-        match next {
-            Ok(Ok(next)) => Some(self.render(&next).into()),
-            Ok(Err(JobRestarted)) => Some(self.render_restarted().into()),
+        Some(Ok(match next {
+            Ok(Ok(next)) => self.render(&next).into(),
+            Ok(Err(JobRestarted)) => self.render_restarted().into(),
             // No empty line follows, because it would end an event.
-            Err(_) => Some(Bytes::from_static(b": keep-alive\n")),
-        }
+            Err(_) => Bytes::from_static(b": keep-alive\n"),
+        }))
     }
 
     fn render(&mut self, next: &OutputEvents) -> String {
