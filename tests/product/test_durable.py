@@ -69,6 +69,23 @@ def test_a_result_is_there_after_a_kill(start_server, data):
     assert server.put("/predictions/one", {"input": {"text": "other"}}).status == 409
 
 
+def test_a_stream_of_a_prediction_from_the_store_has_its_output(start_server, data):
+    server = start_server("generator", env=data)
+    input = {"count": 2, "log": "hello"}
+    accept(server, "one", **input)
+    wait_until(lambda: server.get("/predictions/one").json["status"] == "succeeded", "the end")
+    kill(server)
+    server = start_server("generator", env=data)
+    events = [(event.name, event.data) for event in server.stream(input, id="one")]
+    assert events[:-1] == [
+        ("start", {"id": "one", "status": "processing"}),
+        ("log", {"data": "hello\n", "source": "stdout"}),
+        ("output", {"chunk": "chunk0", "index": 0}),
+        ("output", {"chunk": "chunk1", "index": 1}),
+    ]
+    assert (events[-1][0], events[-1][1]["output"]) == ("completed", ["chunk0", "chunk1"])
+
+
 def test_running_and_waiting_jobs_resume_after_a_kill(start_server, data, gate, hooks):
     server = start_server("echo", "--queue", "9", env=data)
     accept(server, "runs", hooks.url, text="runs", gate=str(gate))

@@ -399,10 +399,14 @@ impl Job {
     }
 
     /// Subscribes to the events of the job. The reader of a job without history receives events
-    /// from now on.
+    /// from now on, or those of its record if it has ended.
     pub fn follow(self: &Arc<Self>) -> Result<StreamReader, StreamRefusal> {
         let start = self.with(|state| {
-            let history = state.history.get_or_insert_with(|| History::new(0));
+            let history = match state.history.take() {
+                Some(history) => history,
+                None => History::of(state.recorded_stream()),
+            };
+            let history = state.history.insert(history);
             if history.readers >= MAX_READERS {
                 return Err(StreamRefusal::TooManyReaders);
             }

@@ -84,6 +84,15 @@ impl History {
         }
     }
 
+    /// A history of these events, which are all kept.
+    pub(crate) fn of(events: Vec<StreamEvent>) -> Self {
+        Self {
+            capacity: events.len(),
+            events: events.into(),
+            ..Self::new(0)
+        }
+    }
+
     pub(crate) fn push(&mut self, event: StreamEvent) {
         let limit = if self.readers > 0 {
             self.capacity.max(LIVE_CAPACITY)

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
-use tidegate_core::Status;
 use tidegate_core::record::{Completion, JobRecord};
+use tidegate_core::{LogSource, Status};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::output_events::EventPositions;
-use super::{Inner, Job, JobTimes, MAX_METRICS, State};
+use super::{Inner, Job, JobTimes, MAX_METRICS, State, split_list};
 use crate::stream::StreamEvent;
 
 impl Job {
@@ -68,6 +68,25 @@ impl Job {
             state.record_event(|| StreamEvent::Completed);
         });
         self.inner.changed.notify_waiters();
+    }
+}
+
+impl State {
+    /// The event stream of a job that has ended, from its record; no events for one that has not.
+    pub(super) fn recorded_stream(&self) -> Vec<StreamEvent> {
+        if !self.status.is_terminal() {
+            return Vec::new();
+        }
+        let start = self.started_at.map(|_| StreamEvent::Start);
+        let logs = (!self.logs.is_empty()).then(|| StreamEvent::Log {
+            source: LogSource::Stdout,
+            text: self.logs.as_str().into(),
+        });
+        let values = self.output.iter().flat_map(split_list).enumerate();
+        let outputs = values.map(|(index, chunk)| StreamEvent::Output { index, chunk });
+        let end = [StreamEvent::Completed];
+        let before = start.into_iter().chain(logs).chain(outputs);
+        before.chain(end).collect()
     }
 }
 

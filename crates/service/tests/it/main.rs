@@ -434,7 +434,7 @@ async fn close_waits_for_running_jobs_and_cancels_them_at_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_of_an_ended_job_gets_the_completed_event() {
+async fn a_reader_of_an_ended_job_without_history_gets_what_is_recorded() {
     let model = FakeModel::without_streaming(1);
     let jobs = fake_model::service_for(model.clone());
     let ticket = expect_new(jobs.submit(submission("{}")).await);
@@ -447,6 +447,6 @@ async fn a_reader_of_an_ended_job_gets_the_completed_event() {
     let mut late = ticket.job().follow().unwrap();
 
     assert!(
-        matches!(late.next().await, Some(StreamBatch::Events(events)) if matches!(events[..], [StreamEvent::Completed]))
+        matches!(late.next().await, Some(StreamBatch::Events(events)) if matches!(events[..], [StreamEvent::Start, StreamEvent::Completed]))
     );
 }
