@@ -1,10 +1,12 @@
 //! Query plans, pragmas and corrupt rows.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, StatementStatus};
 use tidegate_core::store::{JobRecords, Store, StoreError};
 
+use super::super::jobs;
 use super::super::list::{ANY_NEWER, ANY_OLDER, NEWER, OLDER};
 use super::super::outbox_take::{FIRST_RECEIVER, NEXT_RECEIVER, UNCLAIMED};
+use super::super::rows::record_of;
 use super::fresh;
 use crate::conformance::samples::*;
 
@@ -52,6 +54,27 @@ async fn due_messages_are_found_with_the_index() {
             "{sql}\n{plan}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_statement_is_prepared_once_for_all_values() {
+    let (_folder, store) = fresh();
+    let names = ["a", "b", "c"];
+    for name in names {
+        store.insert(spec(name)).await.unwrap();
+    }
+    let counts = store.lease_reader.read(move |conn| {
+        for name in names {
+            jobs::get(conn, &ann(), &id(name))?;
+        }
+        let get = conn.prepare_cached(record_of!("WHERE j.account = ? AND j.id = ?"))?;
+        let count = |status| get.get_status(status);
+        Ok((
+            count(StatementStatus::Run),
+            count(StatementStatus::RePrepare),
+        ))
+    });
+    assert_eq!(counts.await.unwrap(), (3, 0));
 }
 
 #[tokio::test]
