@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use tidegate_core::gpu::{GpuId, GpuMemory};
+use tidegate_core::gpu::{GpuId, GpuMemory, ProcessRole};
 
 /// The GPUs that the ledger is about, with their memory if it is known.
 pub(crate) type MemoryByGpu = BTreeMap<GpuId, Option<GpuMemory>>;
@@ -36,10 +36,10 @@ pub(crate) struct Entry {
     /// The memory that it holds on each of its GPUs, where that is known.
     pub(crate) held: BTreeMap<GpuId, u64>,
     pub(crate) state: EntryState,
-    /// Whether its model can be unloaded, or it is a spare.
+    /// Whether its model can be unloaded.
     pub(crate) evictable: bool,
-    /// Whether it is a spare, which is ended before a model is unloaded.
-    pub(crate) is_spare: bool,
+    /// What it is for its model. One that is not needed is ended before a model is unloaded.
+    pub(crate) role: ProcessRole,
 }
 
 /// What the child of a reservation does.
@@ -49,7 +49,7 @@ pub(crate) enum EntryState {
     Loading,
     /// It accepts jobs.
     Ready,
-    /// It is a spare that is being ended because a model needs its memory.
+    /// It is not needed, and is being ended because a model needs its memory.
     Revoked,
     /// It has exited, and its memory may not be free yet.
     Ending,
@@ -64,6 +64,9 @@ pub(crate) struct PlacementRequest<'a> {
     /// The memory that a child needs on each of its GPUs; `None` if that is unknown.
     pub(crate) need: Option<u64>,
     pub(crate) evictable: bool,
+    pub(crate) role: ProcessRole,
+    /// Whether models are unloaded although processes that were revoked have not finished their jobs.
+    pub(crate) is_overdue: bool,
 }
 
 /// The answer to a request.
@@ -114,7 +117,7 @@ impl Ledger {
                 held: BTreeMap::new(),
                 state: EntryState::Loading,
                 evictable: request.evictable,
-                is_spare: false,
+                role: request.role,
             };
             self.entries.insert(id, entry);
             id
@@ -122,15 +125,17 @@ impl Ledger {
         ids.collect()
     }
 
-    /// Revokes the reservation of a spare on one of these GPUs. Returns whether there is one.
-    pub(crate) fn revoke_spare(&mut self, gpus: &[GpuId]) -> bool {
-        let spare = self.entries.values_mut().find(|entry| {
+    /// Revokes the reservation of a process on one of these GPUs that its model can do without: of a spare
+    /// if there is one, else of the child that was added last. Returns whether there is one.
+    pub(crate) fn revoke_one(&mut self, gpus: &[GpuId]) -> bool {
+        let optional = self.entries.iter_mut().filter(|(_, entry)| {
             let shares = entry.gpus.iter().any(|gpu| gpus.contains(gpu));
-            entry.is_spare && entry.state == EntryState::Ready && shares
+            entry.is_revocable() && shares
         });
-        let is_found = spare.is_some();
-        if let Some(spare) = spare {
-            spare.state = EntryState::Revoked;
+        let chosen = optional.max_by_key(|(id, entry)| (entry.role, **id));
+        let is_found = chosen.is_some();
+        if let Some((_, entry)) = chosen {
+            entry.state = EntryState::Revoked;
         }
         is_found
     }
@@ -182,6 +187,7 @@ impl Ledger {
             available: memory.map(|memory| memory.free),
             blocker: None,
             evictable: 0,
+            revocable: 0,
         };
         let mut unpromised = memory.map_or(u64::MAX, |memory| memory.total);
         for entry in self.on(gpu) {
@@ -191,13 +197,16 @@ impl Ledger {
                 *available = available.saturating_sub(entry.outstanding(held));
             }
             unpromised = unpromised.saturating_sub(entry.size_on(gpu));
-            if entry.evictable && entry.state == EntryState::Ready {
+            if entry.gives_way() {
                 // Unloading a model of unknown size may give everything.
                 let size = match held.or(entry.promised) {
                     Some(_) => entry.size_on(gpu),
                     None => u64::MAX,
                 };
                 load.evictable = load.evictable.saturating_add(size);
+                if entry.is_revocable() {
+                    load.revocable = load.revocable.saturating_add(size);
+                }
             }
             // Without knowledge of the memory there is nothing to wait for.
             if memory.is_some() {
@@ -215,11 +224,14 @@ impl Ledger {
         load: &BTreeMap<&GpuId, GpuLoad>,
         request: &PlacementRequest<'_>,
     ) -> GpuPlacement {
-        let is_changing = |gpu: &&GpuId| self.on(gpu).any(|entry| entry.state != EntryState::Ready);
-        let can_unload = |gpu: &&GpuId| {
-            self.on(gpu)
-                .any(|entry| entry.evictable && entry.state == EntryState::Ready)
+        let is_changing = |gpu: &&GpuId| {
+            self.on(gpu).any(|entry| match entry.state {
+                EntryState::Ready => false,
+                EntryState::Revoked => !request.is_overdue,
+                EntryState::Loading | EntryState::Ending => true,
+            })
         };
+        let can_unload = |gpu: &&GpuId| self.on(gpu).any(Entry::gives_way);
         let fits = |gpu: &&GpuId| load[*gpu].accepts(request);
         let mut lacking: Vec<&GpuId> = load.keys().copied().filter(|gpu| !fits(gpu)).collect();
         let reason = describe_wait(load, request);
@@ -227,11 +239,16 @@ impl Ledger {
         let settled = lacking.iter().all(|gpu| !is_changing(gpu));
         let need = request.need.unwrap_or_default();
         lacking.retain(|gpu| can_unload(gpu) && load[*gpu].reachable() >= need);
-        // The GPU with the most memory needs the fewest models to be unloaded.
-        lacking.sort_by_key(|gpu| std::cmp::Reverse(load[*gpu].available));
+        // Where no model has to be unloaded; then the GPU with the most memory, which needs the fewest to be.
+        let unloads_models = |gpu: &GpuId| {
+            let load = &load[gpu];
+            let available = load.available.unwrap_or(u64::MAX);
+            available.saturating_add(load.revocable) < need
+        };
+        lacking.sort_by_key(|gpu| (unloads_models(gpu), std::cmp::Reverse(load[*gpu].available)));
         lacking.truncate(request.gpus_per_child);
         let waits_for_own = self.entries.values().any(|entry| {
-            entry.state != EntryState::Ready || entry.model == request.model || entry.evictable
+            entry.state != EntryState::Ready || entry.model == request.model || entry.gives_way()
         });
         // Memory of other programs may become free; that of models that stay loaded does not.
         let is_full_of_models = |gpu: &GpuId| {
@@ -273,6 +290,26 @@ impl Entry {
         held.max(self.promised.unwrap_or_default())
     }
 
+    /// Whether it is ended when a model needs its memory.
+    fn gives_way(&self) -> bool {
+        let is_unloadable = self.evictable || self.role != ProcessRole::Needed;
+        is_unloadable && self.state == EntryState::Ready
+    }
+
+    /// Whether it is ended before a model is unloaded.
+    fn is_revocable(&self) -> bool {
+        self.role != ProcessRole::Needed && self.state == EntryState::Ready
+    }
+
+    /// Changes what it is for its model.
+    pub(crate) fn set_role(&mut self, role: ProcessRole) {
+        // A spare that has become a child goes on: it is taken because another process has ended.
+        if self.role == ProcessRole::Spare && self.state == EntryState::Revoked {
+            self.state = EntryState::Ready;
+        }
+        self.role = role;
+    }
+
     /// Whether it keeps a child with this need from its GPUs, whatever memory there is.
     fn blocks(&self, need: Option<u64>) -> Option<Blocker> {
         match (self.state, need) {
@@ -282,7 +319,7 @@ impl Entry {
                 Some(Blocker::Loading)
             }
             // A child of unknown size may need all the memory.
-            (EntryState::Ready, None) if self.evictable => Some(Blocker::Unloadable),
+            (EntryState::Ready, None) if self.gives_way() => Some(Blocker::Unloadable),
             (
                 EntryState::Loading | EntryState::Ready | EntryState::Revoked | EntryState::Ending,
                 _,
@@ -307,8 +344,10 @@ struct GpuLoad {
     /// `None` if the driver does not know its memory.
     available: Option<u64>,
     blocker: Option<Blocker>,
-    /// The memory of models that can be unloaded.
+    /// The memory of processes that can be ended for others.
     evictable: u64,
+    /// The part of it that no model needs.
+    revocable: u64,
 }
 
 impl GpuLoad {

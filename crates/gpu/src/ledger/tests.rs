@@ -26,6 +26,8 @@ fn request(model: &str, need: Option<u64>) -> PlacementRequest<'_> {
         gpus_per_child: 1,
         need,
         evictable: true,
+        role: ProcessRole::Needed,
+        is_overdue: false,
     }
 }
 
@@ -278,6 +280,8 @@ impl Machine {
                     gpus_per_child,
                     need: (need > 0).then_some(need * GIB),
                     evictable,
+                    role: ProcessRole::Needed,
+                    is_overdue: false,
                 };
                 if let GpuPlacement::Granted(granted) = self.ledger.place(&self.free(), &wanted) {
                     assert!(granted.len() == children);
@@ -328,28 +332,72 @@ impl Machine {
 }
 
 #[test]
-fn a_spare_is_revoked_once_and_then_waited_for() {
+fn a_process_that_is_not_needed_is_revoked_once_and_then_waited_for() {
     let mut machine = Machine::default();
-    let spare = machine
-        .ledger
-        .reserve(&request("a", Some(50 * GIB)), vec![vec![GpuId::card(0)]])[0];
-    let entry = machine.ledger.get_mut(spare).unwrap();
-    (entry.state, entry.is_spare, entry.evictable) = (EntryState::Ready, true, true);
+    let size = Some(25 * GIB);
+    let mut reserve_as = |role| {
+        let wanted = PlacementRequest {
+            role,
+            ..request("a", size)
+        };
+        let id = reserve(&mut machine.ledger, &wanted, &[0], EntryState::Ready);
+        let held = BTreeMap::from([(GpuId::card(0), 25 * GIB)]);
+        machine.ledger.get_mut(id).unwrap().held.clone_from(&held);
+        machine.holds.insert(id, held);
+        id
+    };
+    let _needed = reserve_as(ProcessRole::Needed);
+    let spare = reserve_as(ProcessRole::Spare);
+    let added = reserve_as(ProcessRole::Additional);
     let wanted = PlacementRequest {
         gpus_per_child: 3,
-        ..request("b", Some(60 * GIB))
+        ..request("b", Some(50 * GIB))
     };
-    let unload_on = |ledger: &Ledger, free: &MemoryByGpu| match ledger.place(free, &wanted) {
+    let unload_on = |machine: &Machine, wanted| match machine.ledger.place(&machine.free(), wanted)
+    {
         GpuPlacement::Blocked { unload_on, .. } => unload_on,
         other => panic!("{other:?}"),
     };
-    let named = unload_on(&machine.ledger, &machine.free());
+    let state = |machine: &Machine, id| machine.ledger.get(id).unwrap().state;
+    let named = unload_on(&machine, &wanted);
     assert_eq!(named, [GpuId::card(0)]);
-    assert!(!machine.ledger.revoke_spare(&[GpuId::card(1)]));
-    assert!(machine.ledger.revoke_spare(&named));
-    assert!(!machine.ledger.revoke_spare(&named));
-    // No model is unloaded meanwhile.
-    assert!(unload_on(&machine.ledger, &machine.free()).is_empty());
+    assert!(!machine.ledger.revoke_one(&[GpuId::card(1)]));
+    assert!(machine.ledger.revoke_one(&named));
+    assert_eq!(state(&machine, spare), EntryState::Revoked);
+    // Nothing else is ended meanwhile.
+    assert!(unload_on(&machine, &wanted).is_empty());
+    machine.ledger.remove(spare);
+    machine.holds.remove(&spare);
+    let named = unload_on(&machine, &wanted);
+    assert!(machine.ledger.revoke_one(&named));
+    assert_eq!(state(&machine, added), EntryState::Revoked);
+    assert!(!machine.ledger.revoke_one(&named));
+    // Jobs of the revoked process may take long: a model that can be unloaded is unloaded then.
+    assert!(unload_on(&machine, &wanted).is_empty());
+    let overdue = PlacementRequest {
+        is_overdue: true,
+        ..wanted.clone()
+    };
+    assert_eq!(unload_on(&machine, &overdue), [GpuId::card(0)]);
+}
+
+#[test]
+fn memory_that_is_not_needed_is_taken_before_a_model_is_unloaded() {
+    let mut ledger = Ledger::default();
+    let model = request("a", Some(30 * GIB));
+    let added = PlacementRequest {
+        role: ProcessRole::Additional,
+        ..request("b", Some(50 * GIB))
+    };
+    reserve(&mut ledger, &model, &[0], EntryState::Ready);
+    reserve(&mut ledger, &added, &[1], EntryState::Ready);
+    let blocked = ledger.place(
+        &memory(&[50 * GIB, 30 * GIB]),
+        &request("c", Some(60 * GIB)),
+    );
+    assert!(
+        matches!(blocked, GpuPlacement::Blocked { unload_on, .. } if unload_on == [GpuId::card(1)])
+    );
 }
 
 proptest! {
