@@ -274,6 +274,38 @@ def test_a_replaced_process_waits_for_the_memory_of_the_old_one(gpus, serve_gpus
     assert "out of memory" not in server.log()
 
 
+def test_on_cards_of_two_kinds_a_model_is_measured_on_one(gpus, serve_gpus, tmp_path):
+    root = tmp_path / "models"
+    names = ("one", "two", "three", "four")
+    for name in names:
+        write_model(root / name, 10)
+    gpus.card(0, name="NVIDIA A")
+    gpus.card(1, name="NVIDIA B")
+    data = tmp_path / "data"
+    server = serve_gpus(root, "--lazy", env={"TIDEGATE_DATA_DIR": str(data)})
+    # Each is loaded alone once, to measure it; then all fit.
+    for count, model in enumerate(names + names, 1):
+        output(server, model)
+        wait_until(lambda count=count: len(remembered(data)) == min(count, 4), "the measurement")
+    assert loaded(server) == set(names)
+
+
+def test_several_gpus_for_a_process_are_different_ones(gpus, serve_gpus, tmp_path):
+    root = tmp_path / "models"
+    write_model(root / "spread", 5)
+    write_model(root / "small", 2)
+    gpus.card(0)
+    gpus.card(1, total=10 * GIB)
+    needs = ("--gpu-memory", "spread=20GiB", "--gpu-memory", "small=2GiB")
+    server = serve_gpus(root, "--lazy", "--gpus-per-worker", "2", *needs)
+    output(server, "small")
+    assert predict(server, "spread").json["status"] == "failed"
+    health = server.get("/models/local/spread/health-check").json
+    assert health["status"] == "SETUP_FAILED"
+    text = "needs 20.0 GiB on each of 2 GPUs, and only 1 of 2 GPUs can hold that"
+    assert text in health["setup"]["logs"]
+
+
 def test_measured_requirements_survive_a_restart(gpus, serve_gpus, models, tmp_path):
     gpus.card(0)
     data = tmp_path / "data"

@@ -15,6 +15,9 @@ use tidegate_core::gpu::{GpuId, GpuMemory, ProcessRole};
 /// The GPUs that the ledger is about, with their memory if it is known.
 pub(crate) type MemoryByGpu = BTreeMap<GpuId, Option<GpuMemory>>;
 
+/// The memory that a child needs on a GPU, where that is known.
+pub(crate) type NeedByGpu = BTreeMap<GpuId, u64>;
+
 /// The reservations of all children.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
@@ -61,8 +64,8 @@ pub(crate) struct PlacementRequest<'a> {
     pub(crate) model: &'a str,
     pub(crate) children: usize,
     pub(crate) gpus_per_child: usize,
-    /// The memory that a child needs on each of its GPUs; `None` if that is unknown.
-    pub(crate) need: Option<u64>,
+    /// The memory that a child needs if it gets a GPU: cards of another kind may need more.
+    pub(crate) needs: NeedByGpu,
     pub(crate) evictable: bool,
     pub(crate) role: ProcessRole,
     /// Whether models are unloaded although processes that were revoked have not finished their jobs.
@@ -108,12 +111,13 @@ impl Ledger {
         granted: Vec<Vec<GpuId>>,
     ) -> Vec<EntryId> {
         let ids = granted.into_iter().map(|gpus| {
+            let promised: Option<Vec<u64>> = gpus.iter().map(|gpu| request.need_on(gpu)).collect();
             let id = EntryId(self.next_id);
             self.next_id += 1;
             let entry = Entry {
                 model: request.model.to_owned(),
                 gpus,
-                promised: request.need,
+                promised: promised.and_then(|needs| needs.into_iter().max()),
                 held: BTreeMap::new(),
                 state: EntryState::Loading,
                 evictable: request.evictable,
@@ -161,7 +165,7 @@ impl Ledger {
             for gpu in &gpus {
                 load.get_mut(gpu)
                     .expect("it was chosen from the map")
-                    .add(request);
+                    .add_child();
             }
             granted.push(gpus);
         }
@@ -182,7 +186,9 @@ impl Ledger {
         memory: Option<GpuMemory>,
         request: &PlacementRequest<'_>,
     ) -> GpuLoad {
+        let need = request.need_on(gpu);
         let mut load = GpuLoad {
+            need,
             children: 0,
             available: memory.map(|memory| memory.free),
             blocker: None,
@@ -210,7 +216,7 @@ impl Ledger {
             }
             // Without knowledge of the memory there is nothing to wait for.
             if memory.is_some() {
-                load.blocker = load.blocker.max(entry.blocks(request.need));
+                load.blocker = load.blocker.max(entry.blocks(need));
             }
         }
         load.available = load.available.map(|available| available.min(unpromised));
@@ -232,20 +238,20 @@ impl Ledger {
             })
         };
         let can_unload = |gpu: &&GpuId| self.on(gpu).any(Entry::gives_way);
-        let fits = |gpu: &&GpuId| load[*gpu].accepts(request);
+        let fits = |gpu: &&GpuId| load[*gpu].accepts();
         let mut lacking: Vec<&GpuId> = load.keys().copied().filter(|gpu| !fits(gpu)).collect();
         let reason = describe_wait(load, request);
         // Memory that is about to change is waited for, before a model is unloaded for it.
         let settled = lacking.iter().all(|gpu| !is_changing(gpu));
-        let need = request.need.unwrap_or_default();
-        lacking.retain(|gpu| can_unload(gpu) && load[*gpu].reachable() >= need);
+        let need_on = |gpu: &GpuId| request.need_on(gpu).unwrap_or_default();
+        lacking.retain(|gpu| can_unload(gpu) && load[*gpu].reachable() >= need_on(gpu));
         // Where no model has to be unloaded; then the GPU with the most memory, which needs the fewest to be.
-        let unloads_models = |gpu: &GpuId| {
-            let load = &load[gpu];
-            let available = load.available.unwrap_or(u64::MAX);
-            available.saturating_add(load.revocable) < need
-        };
-        lacking.sort_by_key(|gpu| (unloads_models(gpu), std::cmp::Reverse(load[*gpu].available)));
+        lacking.sort_by_key(|gpu| {
+            let load = &load[*gpu];
+            let is_unknown = load.need.is_none();
+            let available = std::cmp::Reverse(load.available);
+            (load.unloads_models(), is_unknown, available)
+        });
         lacking.truncate(request.gpus_per_child);
         let waits_for_own = self.entries.values().any(|entry| {
             entry.state != EntryState::Ready || entry.model == request.model || entry.gives_way()
@@ -254,7 +260,7 @@ impl Ledger {
         let is_full_of_models = |gpu: &GpuId| {
             let total = memory[gpu].map_or(u64::MAX, |memory| memory.total);
             let ours: u64 = self.on(gpu).map(|entry| entry.size_on(gpu)).sum();
-            total.saturating_sub(ours) < need
+            total.saturating_sub(ours) < need_on(gpu)
         };
         let never_fits = |gpu: &&GpuId| fits(gpu) || is_full_of_models(gpu);
         if lacking.is_empty() && !waits_for_own && load.keys().copied().all(|gpu| never_fits(&gpu))
@@ -268,6 +274,13 @@ impl Ledger {
             unload_on: unload_on.into_iter().cloned().collect(),
             reason,
         }
+    }
+}
+
+impl PlacementRequest<'_> {
+    /// The memory that a child needs on a GPU, if that is known.
+    fn need_on(&self, gpu: &GpuId) -> Option<u64> {
+        self.needs.get(gpu).copied()
     }
 }
 
@@ -340,6 +353,8 @@ enum Blocker {
 /// A GPU as a request sees it.
 #[derive(Debug, Clone)]
 struct GpuLoad {
+    /// What a child of the request needs here, if that is known.
+    need: Option<u64>,
     children: usize,
     /// `None` if the driver does not know its memory.
     available: Option<u64>,
@@ -351,17 +366,26 @@ struct GpuLoad {
 }
 
 impl GpuLoad {
-    fn accepts(&self, request: &PlacementRequest<'_>) -> bool {
-        self.blocker.is_none()
-            && self
-                .available
-                .is_none_or(|free| free >= request.need.unwrap_or(0))
+    fn accepts(&self) -> bool {
+        let need = self.need.unwrap_or_default();
+        self.blocker.is_none() && self.available.is_none_or(|free| free >= need)
     }
 
-    fn add(&mut self, request: &PlacementRequest<'_>) {
+    fn add_child(&mut self) {
         self.children += 1;
         if let Some(available) = &mut self.available {
-            *available = available.saturating_sub(request.need.unwrap_or_default());
+            *available = available.saturating_sub(self.need.unwrap_or_default());
+        }
+    }
+
+    /// Whether models have to be unloaded for a child, beside processes that no model needs.
+    fn unloads_models(&self) -> bool {
+        match self.need {
+            Some(need) => {
+                let available = self.available.unwrap_or(u64::MAX);
+                available.saturating_add(self.revocable) < need
+            }
+            None => self.evictable > self.revocable,
         }
     }
 
@@ -373,14 +397,18 @@ impl GpuLoad {
     }
 }
 
-/// The GPUs for one child: those with the fewest children, then with the most memory.
+/// The GPUs for one child: those with the fewest children, then those on which its need is known, then those
+/// with the most memory.
 fn choose(load: &BTreeMap<&GpuId, GpuLoad>, request: &PlacementRequest<'_>) -> Option<Vec<GpuId>> {
     let mut fitting: Vec<(&GpuId, &GpuLoad)> = load
         .iter()
-        .filter(|(_, load)| load.accepts(request))
+        .filter(|(_, load)| load.accepts())
         .map(|(gpu, load)| (*gpu, load))
         .collect();
-    fitting.sort_by_key(|(_, load)| (load.children, std::cmp::Reverse(load.available)));
+    fitting.sort_by_key(|(_, load)| {
+        let available = std::cmp::Reverse(load.available);
+        (load.children, load.need.is_none(), available)
+    });
     let chosen = fitting.get(..request.gpus_per_child)?;
     let mut chosen: Vec<GpuId> = chosen.iter().map(|(gpu, _)| (*gpu).clone()).collect();
     chosen.sort();
@@ -389,29 +417,42 @@ fn choose(load: &BTreeMap<&GpuId, GpuLoad>, request: &PlacementRequest<'_>) -> O
 
 /// Why a request can never be granted, if so.
 fn too_large(memory: &MemoryByGpu, request: &PlacementRequest<'_>) -> Option<String> {
-    let need = request.need.filter(|need| *need > 0)?;
-    let places: u64 = memory
-        .values()
-        .map(|memory| memory.map_or(u64::from(u32::MAX), |memory| memory.total / need))
-        .sum();
-    let wanted = (request.children * request.gpus_per_child) as u64;
-    if places >= wanted {
+    let need = request.needs.values().copied().max()?;
+    let places_on = |(gpu, memory): (&GpuId, &Option<GpuMemory>)| {
+        let need = request.need_on(gpu).filter(|need| *need > 0);
+        match (need, memory) {
+            (Some(need), Some(memory)) => {
+                usize::try_from(memory.total / need).unwrap_or(usize::MAX)
+            }
+            (None, _) | (_, None) => usize::MAX,
+        }
+    };
+    let places: Vec<usize> = memory.iter().map(places_on).collect();
+    let gpus_per_child = request.gpus_per_child;
+    // The GPUs of one child are different ones.
+    let holds = |children: &usize| {
+        let used = places.iter().map(|places| *places.min(children));
+        used.sum::<usize>() >= children * gpus_per_child
+    };
+    let possible = (0..=request.children).rev().find(holds).unwrap_or(0);
+    if possible == request.children {
         return None;
     }
     let mut text = format!("each process of {} needs {}", request.model, gib(need));
-    if request.gpus_per_child > 1 {
-        write!(text, " on each of {} GPUs", request.gpus_per_child).expect("a String takes it");
+    if gpus_per_child > 1 {
+        write!(text, " on each of {gpus_per_child} GPUs").expect("a String takes it");
     }
     let largest = memory.values().flatten().map(|memory| memory.total).max();
     let largest = gib(largest.unwrap_or_default());
     let gpus = memory.len();
-    match places {
-        0 if gpus == 1 => write!(text, ", and the GPU has {largest}"),
-        0 => write!(text, ", and the largest GPU has {largest}"),
+    let large = places.iter().filter(|places| **places > 0).count();
+    match (possible, large) {
+        (0, 0) if gpus == 1 => write!(text, ", and the GPU has {largest}"),
+        (0, 0) => write!(text, ", and the largest GPU has {largest}"),
+        (0, _) => write!(text, ", and only {large} of {gpus} GPUs can hold that"),
         _ => write!(
             text,
-            ", and the memory of the GPUs is enough for {} of {} processes",
-            places / request.gpus_per_child as u64,
+            ", and the memory of the GPUs is enough for {possible} of {} processes",
             request.children
         ),
     }
@@ -422,7 +463,7 @@ fn too_large(memory: &MemoryByGpu, request: &PlacementRequest<'_>) -> Option<Str
 fn describe_wait(load: &BTreeMap<&GpuId, GpuLoad>, request: &PlacementRequest<'_>) -> String {
     let free = load.values().filter_map(|load| load.available).max();
     let free = gib(free.unwrap_or_default());
-    match request.need {
+    match request.needs.values().copied().max() {
         Some(need) => format!(
             "a process of {} needs {} of GPU memory, and at most {free} are free on a GPU",
             request.model,

@@ -18,7 +18,7 @@ use tidegate_core::gpu::{
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::ledger::{EntryId, GpuPlacement, MemoryByGpu, PlacementRequest};
+use crate::ledger::{EntryId, GpuPlacement, MemoryByGpu, NeedByGpu, PlacementRequest};
 use crate::requirements::MeasuredRequirements;
 use crate::tracking::{TrackedLedger, kind_of};
 
@@ -224,43 +224,44 @@ impl std::fmt::Debug for PoolAssigner {
 }
 
 impl PoolAssigner {
-    fn request(&self, wanted: Wanted, need: Option<u64>) -> PlacementRequest<'_> {
+    fn request(&self, wanted: Wanted, needs: NeedByGpu) -> PlacementRequest<'_> {
         PlacementRequest {
             model: &self.needs.model,
             children: wanted.children,
             gpus_per_child: self.needs.gpus_per_child,
-            need,
+            needs,
             evictable: self.needs.evictable,
             role: wanted.role,
             is_overdue: wanted.is_overdue,
         }
     }
 
-    /// What the model needs, as declared or measured. On different kinds of GPUs, the most that it needed on
-    /// one; unknown if it has not run on one of them.
-    fn need(&self, report: &GpuReport, ledger: &TrackedLedger) -> Option<u64> {
+    /// What a child needs on each GPU, as declared or measured on a GPU of its kind.
+    fn needs(&self, report: &GpuReport, ledger: &TrackedLedger) -> NeedByGpu {
         let ModelGpuNeeds { model, version, .. } = &self.needs;
-        let measured = |kind: &str| ledger.requirements.of_version(model, version, kind);
-        let is_loaded = |model: &str| {
-            ledger
-                .ledger
-                .entries()
-                .any(|(_, entry)| entry.model == model)
+        // Another version is loaded, which the new one replaces and probably resembles.
+        let is_loaded = ledger
+            .ledger
+            .entries()
+            .any(|(_, entry)| entry.model == *model);
+        let requirements = &ledger.requirements;
+        let measured = |kind: &str| {
+            let of_other = || {
+                requirements
+                    .of_any_version(model, kind)
+                    .filter(|_| is_loaded)
+            };
+            requirements
+                .of_version(model, version, kind)
+                .or_else(of_other)
         };
-        self.known_need(report, measured).or_else(|| {
-            // Another version is loaded, which the new one replaces and probably resembles.
-            let other = |kind: &str| ledger.requirements.of_any_version(model, kind);
-            self.known_need(report, other).filter(|_| is_loaded(model))
-        })
-    }
-
-    fn known_need(&self, report: &GpuReport, of: impl Fn(&str) -> Option<u64>) -> Option<u64> {
-        if self.needs.memory.is_some() {
-            return self.needs.memory;
-        }
-        let gpus = self.inner.gpus.iter().filter_map(|id| report.find(id));
-        let needs: Option<Vec<u64>> = gpus.map(|gpu| of(&kind_of(gpu))).collect();
-        needs?.into_iter().max()
+        let need_on = |id: &GpuId| {
+            let declared = self.needs.memory;
+            declared.or_else(|| measured(&kind_of(report.find(id)?)))
+        };
+        let gpus = self.inner.gpus.iter();
+        gpus.filter_map(|id| Some((id.clone(), need_on(id)?)))
+            .collect()
     }
 
     /// Reserves GPUs for all children, if that is possible now.
@@ -276,8 +277,8 @@ impl PoolAssigner {
             return Err(GpuPlacement::Impossible(reason));
         }
         let mut ledger = self.inner.ledger.lock();
-        let need = self.need(report, &ledger);
-        let request = self.request(wanted, need);
+        let needs = self.needs(report, &ledger);
+        let request = self.request(wanted, needs);
         match ledger.ledger.place(&self.inner.memory(report), &request) {
             GpuPlacement::Granted(granted) => {
                 let ids = ledger.ledger.reserve(&request, granted.clone());
@@ -358,13 +359,13 @@ impl GpuAssigner for PoolAssigner {
     fn fits(&self, children: usize) -> bool {
         let report = self.inner.source.report();
         let ledger = self.inner.ledger.lock();
-        let need = self.need(&report, &ledger);
+        let needs = self.needs(&report, &ledger);
         let wanted = Wanted {
             children,
             role: ProcessRole::Needed,
             is_overdue: false,
         };
-        let request = self.request(wanted, need);
+        let request = self.request(wanted, needs);
         let placement = ledger.ledger.place(&self.inner.memory(&report), &request);
         matches!(placement, GpuPlacement::Granted(_))
     }

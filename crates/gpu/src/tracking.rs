@@ -261,15 +261,12 @@ impl TrackedLedger {
         if entry.state == EntryState::Ready && most > 0 {
             let need = track.need(most);
             entry.promised = entry.promised.max(Some(need));
-            let kind = entry
-                .gpus
-                .first()
-                .and_then(|gpu| report.find(gpu))
-                .map(kind_of);
-            let model = entry.model.clone();
-            let version = track.version.clone();
-            self.requirements
-                .record(&model, &version, &kind.unwrap_or_default(), need);
+            let found = entry.gpus.iter().filter_map(|gpu| report.find(gpu));
+            let kinds: BTreeSet<String> = found.map(kind_of).collect();
+            for kind in kinds {
+                self.requirements
+                    .record(&entry.model, &track.version, &kind, need);
+            }
         }
     }
 

@@ -19,12 +19,18 @@ fn memory(free: &[u64]) -> MemoryByGpu {
         .collect()
 }
 
+/// The same need on each of the first GPUs.
+fn same(need: Option<u64>) -> NeedByGpu {
+    let needs = (0..4).map(|card| Some((GpuId::card(card), need?)));
+    needs.flatten().collect()
+}
+
 fn request(model: &str, need: Option<u64>) -> PlacementRequest<'_> {
     PlacementRequest {
         model,
         children: 1,
         gpus_per_child: 1,
-        need,
+        needs: same(need),
         evictable: true,
         role: ProcessRole::Needed,
         is_overdue: false,
@@ -116,6 +122,39 @@ fn a_child_of_unknown_size_loads_alone() {
 }
 
 #[test]
+fn a_need_that_is_known_on_one_card_counts_there() {
+    let mut ledger = Ledger::default();
+    let two = memory(&[70 * GIB, 70 * GIB]);
+    let measured = |model| PlacementRequest {
+        needs: NeedByGpu::from([(GpuId::card(1), 20 * GIB)]),
+        ..request(model, None)
+    };
+    for card in [0, 1] {
+        reserve(
+            &mut ledger,
+            &request("a", Some(10 * GIB)),
+            &[card],
+            EntryState::Ready,
+        );
+    }
+    // On the other card it would load alone, and a model would be unloaded for it.
+    let wanted = measured("b");
+    let placement = ledger.place(&two, &wanted);
+    assert_eq!(placement, GpuPlacement::Granted(vec![vec![GpuId::card(1)]]));
+    let id = ledger.reserve(&wanted, vec![vec![GpuId::card(1)]])[0];
+    assert_eq!(ledger.get(id).unwrap().promised, Some(20 * GIB));
+    // An empty card is used all the same, and measured there.
+    let placement = Ledger::default().place(
+        &two,
+        &PlacementRequest {
+            children: 2,
+            ..measured("c")
+        },
+    );
+    assert_eq!(granted(placement), ["1", "0"]);
+}
+
+#[test]
 fn memory_that_is_being_returned_is_waited_for() {
     let mut ledger = Ledger::default();
     let first = request("a", Some(30 * GIB));
@@ -174,6 +213,30 @@ fn what_can_never_fit_is_refused_with_the_figures() {
         text(ledger.place(&one, &four)),
         "each process of a needs 30.0 GiB, and the memory of the GPUs is enough for 2 of 4 processes"
     );
+    // Two places on one card are not two cards.
+    let pair = PlacementRequest {
+        gpus_per_child: 2,
+        ..request("a", Some(20 * GIB))
+    };
+    let mut mixed = memory(&[80 * GIB, 80 * GIB]);
+    mixed
+        .get_mut(&GpuId::card(1))
+        .unwrap()
+        .as_mut()
+        .unwrap()
+        .total = 10 * GIB;
+    assert_eq!(
+        text(ledger.place(&mixed, &pair)),
+        "each process of a needs 20.0 GiB on each of 2 GPUs, and only 1 of 2 GPUs can hold that"
+    );
+    let pairs = PlacementRequest {
+        children: 5,
+        ..pair
+    };
+    assert_eq!(
+        text(ledger.place(&memory(&[80 * GIB, 80 * GIB]), &pairs)),
+        "each process of a needs 20.0 GiB on each of 2 GPUs, and the memory of the GPUs is enough for 4 of 5 processes"
+    );
 }
 
 #[test]
@@ -200,7 +263,7 @@ fn a_model_that_never_fits_beside_those_that_stay_is_refused() {
     assert!(matches!(blocked, GpuPlacement::Blocked { .. }));
     // Memory of other programs may become free.
     let small = PlacementRequest {
-        need: Some(20 * GIB),
+        needs: same(Some(20 * GIB)),
         ..other
     };
     let blocked = ledger.place(&memory(&[10 * GIB]), &small);
@@ -278,7 +341,7 @@ impl Machine {
                     model: "m",
                     children,
                     gpus_per_child,
-                    need: (need > 0).then_some(need * GIB),
+                    needs: same((need > 0).then_some(need * GIB)),
                     evictable,
                     role: ProcessRole::Needed,
                     is_overdue: false,
