@@ -334,6 +334,45 @@ def test_without_process_ids_a_model_that_loads_alone_is_measured(gpus, serve_gp
     wait_until(lambda: remembered(data) == {"small": 10 * GIB}, "the measurement")
 
 
+def test_without_process_ids_the_first_of_several_processes_is_measured(gpus, serve_gpus, tmp_path):
+    gpus.card(0)
+    data = tmp_path / "data"
+    env = {"TIDEGATE_DATA_DIR": str(data), "TIDEGATE_GPU_PIDS": "ignore"}
+    server = serve_gpus(write_model(tmp_path / "model", 30), "--workers", "2", env=env)
+    assert [child["gpu"] for child in server.get("/admin/children").json["children"]] == ["0", "0"]
+    assert remembered(data) == {"model": 30 * GIB}
+
+
+def test_too_many_processes_are_refused_with_the_figures_at_the_first_start(gpus, serve_gpus, tmp_path):
+    gpus.card(0)
+    server = serve_gpus(write_model(tmp_path / "model", 30), "--workers", "3")
+    health = server.health()
+    assert health["status"] == "SETUP_FAILED"
+    text = "needs 30.0 GiB, and the memory of the GPUs is enough for 2 of 3 processes"
+    assert text in health["setup"]["logs"]
+    assert "out of memory" not in server.log()
+
+
+def test_unknown_models_with_several_processes_take_turns(gpus, serve_gpus, tmp_path):
+    root = tmp_path / "models"
+    for name in ("one", "two"):
+        write_model(root / name, 25)
+    gpus.card(0)
+    server = serve_gpus(root, "--lazy", "--workers", "2", "--queue", "9", until=())
+    server.wait_health("READY")
+    answers: list[str] = []
+    threads = [
+        threading.Thread(target=lambda model=model: answers.append(output(server.sibling(), model)))
+        for model in ("one", "two", "one", "two")
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert answers == ["0"] * 4
+    assert "out of memory" not in server.log()
+
+
 def test_on_cards_without_memory_figures_max_loaded_is_the_limit(gpus, serve_gpus, models):
     gpus.card(0, total=None, no_processes=1)
     server = serve_gpus(models, "--max-loaded", "1")

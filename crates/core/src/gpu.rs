@@ -197,9 +197,10 @@ impl GpuSource for NoGpus {
 /// Gives GPUs to the children of one model.
 #[async_trait]
 pub trait GpuAssigner: fmt::Debug + Send + Sync {
-    /// Waits until there are GPUs for this many more children, and reserves them all at once. Cancel-safe:
-    /// a dropped future reserves nothing.
-    async fn assign(&self, children: usize) -> Result<Vec<Arc<dyn GpuLease>>, GpuRefusal>;
+    /// Waits until there are GPUs for the children, and reserves them all at once. If it is not known what the
+    /// model needs, only for some of them, which do not share a GPU: the others are asked for again, and get
+    /// theirs when the first ones are set up. Cancel-safe: a dropped future reserves nothing.
+    async fn assign(&self, children: ChildrenWanted) -> Result<Vec<Arc<dyn GpuLease>>, GpuRefusal>;
 
     /// Reserves GPUs for a process that the model can do without, if it fits beside everything that is loaded
     /// now: it unloads no model. Its lease is revoked when a model needs the memory.
@@ -215,6 +216,15 @@ pub trait GpuAssigner: fmt::Debug + Send + Sync {
 /// One version of a model among those that share the GPUs of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GpuUser(pub u64);
+
+/// Children of a model that need GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChildrenWanted {
+    /// How many.
+    pub more: usize,
+    /// How many children of the same load have GPUs and keep them.
+    pub beside: usize,
+}
 
 /// What a process is for its model. When a model needs memory, the processes with the last role are ended first,
 /// and those that are needed never.

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use tidegate_core::gpu::{GpuId, GpuMemory, ProcessRole};
+use tidegate_core::gpu::{GpuId, GpuMemory, GpuUser, ProcessRole};
 
 /// The GPUs that the ledger is about, with their memory if it is known.
 pub(crate) type MemoryByGpu = BTreeMap<GpuId, Option<GpuMemory>>;
@@ -32,6 +32,7 @@ pub(crate) struct EntryId(u64);
 /// The reservation of one child.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
+    pub(crate) user: GpuUser,
     pub(crate) model: String,
     pub(crate) gpus: Vec<GpuId>,
     /// The memory that is promised on each of its GPUs; `None` while it is unknown.
@@ -43,6 +44,10 @@ pub(crate) struct Entry {
     pub(crate) evictable: bool,
     /// What it is for its model. One that is not needed is ended before a model is unloaded.
     pub(crate) role: ProcessRole,
+    /// Whether GPUs for other children of the model will be asked for, when its need is known.
+    pub(crate) is_partial: bool,
+    /// Whether the memory that it holds has not been read since it is ready.
+    pub(crate) is_unread: bool,
 }
 
 /// What the child of a reservation does.
@@ -61,8 +66,11 @@ pub(crate) enum EntryState {
 /// What a model needs for its children.
 #[derive(Debug, Clone)]
 pub(crate) struct PlacementRequest<'a> {
+    pub(crate) user: GpuUser,
     pub(crate) model: &'a str,
     pub(crate) children: usize,
+    /// How many children of the same load have GPUs and keep them.
+    pub(crate) beside: usize,
     pub(crate) gpus_per_child: usize,
     /// The memory that a child needs if it gets a GPU: cards of another kind may need more.
     pub(crate) needs: NeedByGpu,
@@ -75,7 +83,7 @@ pub(crate) struct PlacementRequest<'a> {
 /// The answer to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum GpuPlacement {
-    /// The GPUs of each child.
+    /// The GPUs of each child; of some children only, if it is not known what they need.
     Granted(Vec<Vec<GpuId>>),
     /// Not now. Unloading a model that uses one of these GPUs may help, unless there are none.
     Blocked {
@@ -110,11 +118,16 @@ impl Ledger {
         request: &PlacementRequest<'_>,
         granted: Vec<Vec<GpuId>>,
     ) -> Vec<EntryId> {
+        let is_partial = granted.len() < request.children;
+        if !is_partial {
+            self.complete(request.user);
+        }
         let ids = granted.into_iter().map(|gpus| {
             let promised: Option<Vec<u64>> = gpus.iter().map(|gpu| request.need_on(gpu)).collect();
             let id = EntryId(self.next_id);
             self.next_id += 1;
             let entry = Entry {
+                user: request.user,
                 model: request.model.to_owned(),
                 gpus,
                 promised: promised.and_then(|needs| needs.into_iter().max()),
@@ -122,11 +135,19 @@ impl Ledger {
                 state: EntryState::Loading,
                 evictable: request.evictable,
                 role: request.role,
+                is_partial,
+                is_unread: false,
             };
             self.entries.insert(id, entry);
             id
         });
         ids.collect()
+    }
+
+    /// No GPUs for other children of the model will be asked for.
+    pub(crate) fn complete(&mut self, user: GpuUser) {
+        let own = self.entries.values_mut().filter(|entry| entry.user == user);
+        own.for_each(|entry| entry.is_partial = false);
     }
 
     /// Revokes the reservation of a process on one of these GPUs that its model can do without: of a spare
@@ -160,6 +181,10 @@ impl Ledger {
         let mut granted = Vec::new();
         for _ in 0..request.children {
             let Some(gpus) = choose(&load, request) else {
+                let mut used = granted.iter().flatten();
+                if used.any(|gpu| request.need_on(gpu).is_none()) {
+                    break;
+                }
                 return self.blocked(memory, &load, request);
             };
             for gpu in &gpus {
@@ -216,7 +241,7 @@ impl Ledger {
             }
             // Without knowledge of the memory there is nothing to wait for.
             if memory.is_some() {
-                load.blocker = load.blocker.max(entry.blocks(need));
+                load.blocker = load.blocker.max(entry.blocks(need, request.user));
             }
         }
         load.available = load.available.map(|available| available.min(unpromised));
@@ -232,7 +257,7 @@ impl Ledger {
     ) -> GpuPlacement {
         let is_changing = |gpu: &&GpuId| {
             self.on(gpu).any(|entry| match entry.state {
-                EntryState::Ready => false,
+                EntryState::Ready => entry.has_claims(request.user) && !request.is_overdue,
                 EntryState::Revoked => !request.is_overdue,
                 EntryState::Loading | EntryState::Ending => true,
             })
@@ -254,7 +279,8 @@ impl Ledger {
         });
         lacking.truncate(request.gpus_per_child);
         let waits_for_own = self.entries.values().any(|entry| {
-            entry.state != EntryState::Ready || entry.model == request.model || entry.gives_way()
+            let is_replaced = entry.model == request.model && entry.user != request.user;
+            entry.state != EntryState::Ready || is_replaced || entry.gives_way()
         });
         // Memory of other programs may become free; that of models that stay loaded does not.
         let is_full_of_models = |gpu: &GpuId| {
@@ -323,16 +349,26 @@ impl Entry {
         self.role = role;
     }
 
+    /// Whether other children of its model come before those of `user`.
+    fn has_claims(&self, user: GpuUser) -> bool {
+        self.is_partial && self.user != user
+    }
+
     /// Whether it keeps a child with this need from its GPUs, whatever memory there is.
-    fn blocks(&self, need: Option<u64>) -> Option<Blocker> {
+    fn blocks(&self, need: Option<u64>, user: GpuUser) -> Option<Blocker> {
         match (self.state, need) {
             // It loads alone, so that its memory can be measured.
             (EntryState::Loading, _) if self.promised.is_none() => Some(Blocker::Loading),
             (EntryState::Loading | EntryState::Revoked | EntryState::Ending, None) => {
                 Some(Blocker::Loading)
             }
+            (EntryState::Ready, None) if self.is_unread || self.has_claims(user) => {
+                Some(Blocker::Loading)
+            }
             // A child of unknown size may need all the memory.
-            (EntryState::Ready, None) if self.gives_way() => Some(Blocker::Unloadable),
+            (EntryState::Ready, None) if self.gives_way() && self.user != user => {
+                Some(Blocker::Unloadable)
+            }
             (
                 EntryState::Loading | EntryState::Ready | EntryState::Revoked | EntryState::Ending,
                 _,
@@ -375,6 +411,10 @@ impl GpuLoad {
         self.children += 1;
         if let Some(available) = &mut self.available {
             *available = available.saturating_sub(self.need.unwrap_or_default());
+            if self.need.is_none() {
+                // Like the children of other requests, the next one waits until this one is measured.
+                self.blocker = Some(Blocker::Loading);
+            }
         }
     }
 
@@ -434,8 +474,9 @@ fn too_large(memory: &MemoryByGpu, request: &PlacementRequest<'_>) -> Option<Str
         let used = places.iter().map(|places| *places.min(children));
         used.sum::<usize>() >= children * gpus_per_child
     };
-    let possible = (0..=request.children).rev().find(holds).unwrap_or(0);
-    if possible == request.children {
+    let wanted = request.children + request.beside;
+    let possible = (0..=wanted).rev().find(holds).unwrap_or(0);
+    if possible == wanted {
         return None;
     }
     let mut text = format!("each process of {} needs {}", request.model, gib(need));
@@ -452,8 +493,7 @@ fn too_large(memory: &MemoryByGpu, request: &PlacementRequest<'_>) -> Option<Str
         (0, _) => write!(text, ", and only {large} of {gpus} GPUs can hold that"),
         _ => write!(
             text,
-            ", and the memory of the GPUs is enough for {possible} of {} processes",
-            request.children
+            ", and the memory of the GPUs is enough for {possible} of {wanted} processes"
         ),
     }
     .expect("a String takes it");

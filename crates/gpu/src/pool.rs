@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tidegate_core::gpu::{
-    AllocatorMemory, EvictionScope, Gpu, GpuAssigner, GpuEvictor, GpuId, GpuLease, GpuRefusal,
-    GpuReport, GpuSource, GpuUser, LeaseEnd, ProcessRole,
+    AllocatorMemory, ChildrenWanted, EvictionScope, Gpu, GpuAssigner, GpuEvictor, GpuId, GpuLease,
+    GpuRefusal, GpuReport, GpuSource, GpuUser, LeaseEnd, ProcessRole,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -212,7 +212,7 @@ struct PoolAssigner {
 /// A request of a model, before its need is known.
 #[derive(Clone, Copy)]
 struct Wanted {
-    children: usize,
+    children: ChildrenWanted,
     role: ProcessRole,
     is_overdue: bool,
 }
@@ -226,8 +226,10 @@ impl std::fmt::Debug for PoolAssigner {
 impl PoolAssigner {
     fn request(&self, wanted: Wanted, needs: NeedByGpu) -> PlacementRequest<'_> {
         PlacementRequest {
+            user: self.user,
             model: &self.needs.model,
-            children: wanted.children,
+            children: wanted.children.more,
+            beside: wanted.children.beside,
             gpus_per_child: self.needs.gpus_per_child,
             needs,
             evictable: self.needs.evictable,
@@ -296,7 +298,7 @@ impl PoolAssigner {
 
 #[async_trait]
 impl GpuAssigner for PoolAssigner {
-    async fn assign(&self, children: usize) -> Result<Vec<Arc<dyn GpuLease>>, GpuRefusal> {
+    async fn assign(&self, children: ChildrenWanted) -> Result<Vec<Arc<dyn GpuLease>>, GpuRefusal> {
         let started = Instant::now();
         let mut logged_at = started;
         let mut waiting = None;
@@ -311,7 +313,10 @@ impl GpuAssigner for PoolAssigner {
             let (unload_on, reason) = match self.try_assign(wanted, &report) {
                 Ok(leases) => return Ok(leases),
                 Err(GpuPlacement::Blocked { unload_on, reason }) => (unload_on, reason),
-                Err(GpuPlacement::Impossible(reason)) => return Err(GpuRefusal(reason)),
+                Err(GpuPlacement::Impossible(reason)) => {
+                    self.inner.ledger.lock().ledger.complete(self.user);
+                    return Err(GpuRefusal(reason));
+                }
                 Err(GpuPlacement::Granted(_)) => unreachable!("what is granted is reserved"),
             };
             waiting.get_or_insert_with(|| WaitingRequest::new(&self.inner.waiting));
@@ -339,7 +344,7 @@ impl GpuAssigner for PoolAssigner {
             return Err(GpuRefusal("other processes wait for GPU memory".to_owned()));
         }
         let wanted = Wanted {
-            children: 1,
+            children: ChildrenWanted { more: 1, beside: 0 },
             role,
             is_overdue: false,
         };
@@ -361,7 +366,10 @@ impl GpuAssigner for PoolAssigner {
         let ledger = self.inner.ledger.lock();
         let needs = self.needs(&report, &ledger);
         let wanted = Wanted {
-            children,
+            children: ChildrenWanted {
+                more: children,
+                beside: 0,
+            },
             role: ProcessRole::Needed,
             is_overdue: false,
         };

@@ -1,15 +1,19 @@
 //! The GPUs of a model's children.
 //!
 //! The first child that starts reserves GPUs for all of them, so that two models never hold half of what each
-//! of them needs. A child keeps its GPUs when its process is replaced, unless its lease has ended.
+//! of them needs. If that is not known, some children are set up first. A child keeps its GPUs when its process
+//! is replaced, unless its lease has ended.
 //!
 //! As many children as the model has at least are needed: they wait for GPUs, and others give way to them.
 //! Those that were added because of the load get what is free, or none.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
-use tidegate_core::gpu::{GpuAssigner, GpuLease, GpuRefusal, GpuUser, LeaseEnd, ProcessRole};
+use tidegate_core::gpu::{
+    ChildrenWanted, GpuAssigner, GpuLease, GpuRefusal, GpuUser, LeaseEnd, ProcessRole,
+};
 use tokio::sync::Mutex;
 
 /// Hands out the GPUs of a model.
@@ -18,21 +22,32 @@ pub(crate) struct ChildGpus {
     assigner: Option<Arc<dyn GpuAssigner>>,
     /// How many children are needed.
     children: usize,
-    /// Those of the first children, until they are taken. `None` until they are reserved.
-    first: Mutex<Option<FirstLeases>>,
+    /// Those of the first children, until they are taken.
+    first: Mutex<FirstLeases>,
+    /// Whether some of the first children wait for GPUs, although others have theirs.
+    is_partial: AtomicBool,
     /// Those of the children, by their number.
     held: std::sync::Mutex<BTreeMap<usize, Weak<dyn GpuLease>>>,
 }
 
-/// The GPUs of each of the first children that has not taken them yet.
-type FirstLeases = Vec<Option<Arc<dyn GpuLease>>>;
+/// The GPUs of the first children.
+struct FirstLeases {
+    /// Those that no child has taken yet.
+    left: BTreeMap<usize, Arc<dyn GpuLease>>,
+    /// How many children have none reserved.
+    missing: usize,
+}
 
 impl ChildGpus {
     pub(crate) fn new(assigner: Option<Arc<dyn GpuAssigner>>, children: usize) -> Self {
         Self {
             assigner,
             children,
-            first: Mutex::default(),
+            first: Mutex::new(FirstLeases {
+                left: BTreeMap::new(),
+                missing: children,
+            }),
+            is_partial: AtomicBool::new(false),
             held: std::sync::Mutex::default(),
         }
     }
@@ -46,12 +61,17 @@ impl ChildGpus {
             return Ok(None);
         };
         let mut first = self.first.lock().await;
-        if first.is_none() {
-            let leases = assigner.assign(self.children).await?;
-            *first = Some(leases.into_iter().map(Some).collect());
+        if first.left.is_empty() && first.missing > 0 {
+            let beside = self.children - first.missing;
+            let more = first.missing;
+            let leases = assigner.assign(ChildrenWanted { more, beside }).await?;
+            first.missing -= leases.len();
+            first.left.extend((beside..).zip(leases));
+            self.is_partial.store(first.missing > 0, Ordering::Relaxed);
         }
-        let own = first.iter_mut().flatten().nth(number);
-        if let Some(lease) = own.and_then(Option::take) {
+        let any = first.left.keys().next().copied();
+        let own = first.left.remove(&number);
+        if let Some(lease) = own.or_else(|| first.left.remove(&any?)) {
             return Ok(Some(lease));
         }
         drop(first);
@@ -59,7 +79,13 @@ impl ChildGpus {
             let role = ProcessRole::Additional;
             return assigner.assign_if_free(role).await.map(Some);
         }
-        Ok(assigner.assign(1).await?.pop())
+        let one = ChildrenWanted { more: 1, beside: 0 };
+        Ok(assigner.assign(one).await?.pop())
+    }
+
+    /// Whether some of the first children wait for GPUs, although others have theirs.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.is_partial.load(Ordering::Relaxed)
     }
 
     /// The GPUs of a spare that is set up, if there is memory for it beside everything that is loaded: a
@@ -115,7 +141,10 @@ impl ChildGpus {
 
     /// Gives back what no child has taken.
     pub(crate) async fn close(&self) {
-        *self.first.lock().await = Some(Vec::new());
+        *self.first.lock().await = FirstLeases {
+            left: BTreeMap::new(),
+            missing: 0,
+        };
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) trait Evictable: Send + Sync {
     /// When the model was last used, if it is loaded and idle.
     fn idle_since(&self) -> Option<Instant>;
 
-    /// When the model was last used, if it is loaded and its setup is complete.
+    /// When the model was last used, if it is loaded, and its setup is complete or cannot go on.
     fn busy_since(&self) -> Option<Instant>;
 
     /// Whether one of its children was given one of these GPUs, and it is not `requester` itself.

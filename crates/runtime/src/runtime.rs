@@ -137,6 +137,11 @@ impl Runtime {
         self.shared.gpus.user() != Some(requester) && self.shared.state.uses_gpus(gpus)
     }
 
+    /// Whether some children wait for GPUs while others are ready. Two models may wait for each other's.
+    pub(crate) fn waits_for_gpus(&self) -> bool {
+        self.shared.gpus.is_partial() && self.shared.state.child_count().ready > 0
+    }
+
     fn admission(&self, permit: SlotPermit) -> Box<dyn Admission> {
         let shared = &self.shared;
         match KindOfPermit::from(permit) {

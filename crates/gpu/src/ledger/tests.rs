@@ -27,8 +27,11 @@ fn same(need: Option<u64>) -> NeedByGpu {
 
 fn request(model: &str, need: Option<u64>) -> PlacementRequest<'_> {
     PlacementRequest {
+        // Each model has a name of one letter.
+        user: GpuUser(model.bytes().map(u64::from).sum()),
         model,
         children: 1,
+        beside: 0,
         gpus_per_child: 1,
         needs: same(need),
         evictable: true,
@@ -155,6 +158,53 @@ fn a_need_that_is_known_on_one_card_counts_there() {
 }
 
 #[test]
+fn children_of_unknown_size_load_one_after_the_other_on_a_gpu() {
+    let mut ledger = Ledger::default();
+    let unknown = PlacementRequest {
+        children: 3,
+        evictable: false,
+        ..request("a", None)
+    };
+    let free = memory(&[80 * GIB, 80 * GIB]);
+    assert_eq!(granted(ledger.place(&free, &unknown)), ["0", "1"]);
+    let one = memory(&[80 * GIB]);
+    let first = ledger.reserve(&unknown, vec![vec![GpuId::card(0)]])[0];
+    let rest = PlacementRequest {
+        children: 2,
+        beside: 1,
+        ..unknown.clone()
+    };
+    let waits = |ledger: &Ledger, request: &PlacementRequest<'_>| {
+        let placement = ledger.place(&one, request);
+        matches!(placement, GpuPlacement::Blocked { unload_on, .. } if unload_on.is_empty())
+    };
+    assert!(waits(&ledger, &rest));
+    let entry = ledger.get_mut(first).unwrap();
+    (entry.state, entry.is_unread) = (EntryState::Ready, true);
+    // What it holds has not been read.
+    assert!(waits(&ledger, &rest));
+    ledger.get_mut(first).unwrap().is_unread = false;
+    // Others wait until the model has all its children.
+    assert!(waits(&ledger, &request("b", None)));
+    assert_eq!(granted(ledger.place(&one, &rest)), ["0"]);
+    let known = |need| PlacementRequest {
+        needs: same(Some(need)),
+        ..rest.clone()
+    };
+    let entry = ledger.get_mut(first).unwrap();
+    entry.promised = Some(30 * GIB);
+    entry.held.insert(GpuId::card(0), 30 * GIB);
+    let refused = ledger.place(&memory(&[50 * GIB]), &known(30 * GIB));
+    assert!(
+        matches!(refused, GpuPlacement::Impossible(text) if text.ends_with("enough for 2 of 3 processes"))
+    );
+    let fits = known(20 * GIB);
+    let placement = ledger.place(&memory(&[50 * GIB]), &fits);
+    ledger.reserve(&fits, vec![vec![GpuId::card(0)]; granted(placement).len()]);
+    assert!(!ledger.get(first).unwrap().is_partial);
+}
+
+#[test]
 fn memory_that_is_being_returned_is_waited_for() {
     let mut ledger = Ledger::default();
     let first = request("a", Some(30 * GIB));
@@ -259,7 +309,11 @@ fn a_model_that_never_fits_beside_those_that_stay_is_refused() {
     let refused = ledger.place(&memory(&[30 * GIB]), &other);
     assert!(matches!(refused, GpuPlacement::Impossible(text) if text.contains("--lazy")));
     // The next version of the model waits for the end of the old one.
-    let blocked = ledger.place(&memory(&[30 * GIB]), &stays);
+    let next = PlacementRequest {
+        user: GpuUser(0),
+        ..stays.clone()
+    };
+    let blocked = ledger.place(&memory(&[30 * GIB]), &next);
     assert!(matches!(blocked, GpuPlacement::Blocked { .. }));
     // Memory of other programs may become free.
     let small = PlacementRequest {
@@ -338,8 +392,10 @@ impl Machine {
         match *step {
             SimStep::Request(children, gpus_per_child, need, evictable) => {
                 let wanted = PlacementRequest {
+                    user: GpuUser(0),
                     model: "m",
                     children,
+                    beside: 0,
                     gpus_per_child,
                     needs: same((need > 0).then_some(need * GIB)),
                     evictable,
@@ -347,7 +403,7 @@ impl Machine {
                     is_overdue: false,
                 };
                 if let GpuPlacement::Granted(granted) = self.ledger.place(&self.free(), &wanted) {
-                    assert!(granted.len() == children);
+                    assert!(granted.len() == children || need == 0 && !granted.is_empty());
                     assert!(granted.iter().all(|gpus| gpus.len() == gpus_per_child));
                     for id in self.ledger.reserve(&wanted, granted) {
                         self.needs.insert(id, need * GIB);
@@ -473,14 +529,15 @@ proptest! {
             for index in 0..3 {
                 let gpu = GpuId::card(index);
                 prop_assert!(machine.promised_on(&gpu) <= 80 * GIB, "{:?}", machine.ledger);
-                // A child of unknown size loads with no child of another request.
+                // A child of unknown size loads alone.
                 let loading = machine.ledger.on(&gpu).filter(|entry| {
                     entry.state == EntryState::Loading && entry.promised.is_none()
                 });
                 let others = machine.ledger.on(&gpu).filter(|entry| {
                     entry.state == EntryState::Loading && entry.promised.is_some()
                 });
-                prop_assert!(loading.count() == 0 || others.count() == 0);
+                let count = loading.count();
+                prop_assert!(count == 0 || count == 1 && others.count() == 0);
             }
         }
     }
@@ -502,6 +559,8 @@ proptest! {
             let entry = machine.ledger.get_mut(id).unwrap();
             entry.state = EntryState::Ready;
             entry.evictable = true;
+            // A model that is to get more GPUs is waited for.
+            entry.is_partial = false;
         }
         let wanted = PlacementRequest {
             gpus_per_child,

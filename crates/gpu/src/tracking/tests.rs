@@ -1,4 +1,4 @@
-use tidegate_core::gpu::{GpuMemory, GpuProcess, ProcessRole};
+use tidegate_core::gpu::{GpuMemory, GpuProcess, GpuUser, ProcessRole};
 
 use super::*;
 use crate::ledger::PlacementRequest;
@@ -33,8 +33,10 @@ fn report(used_gib: u64, processes: Option<&[(u32, u64)]>) -> GpuReport {
 /// A ledger with a reservation of card 0 whose child has this process id.
 fn started(ledger: &mut TrackedLedger, model: &str, pid: u32, now: &GpuReport) -> EntryId {
     let request = PlacementRequest {
+        user: GpuUser(0),
         model,
         children: 1,
+        beside: 0,
         gpus_per_child: 1,
         needs: BTreeMap::new(),
         evictable: true,
@@ -154,8 +156,10 @@ fn without_processes_memory_is_returned_when_the_use_has_fallen() {
 fn a_reservation_that_was_never_used_ends_at_once() {
     let mut ledger = TrackedLedger::default();
     let request = PlacementRequest {
+        user: GpuUser(0),
         model: "a",
         children: 1,
+        beside: 0,
         gpus_per_child: 1,
         needs: BTreeMap::new(),
         evictable: true,

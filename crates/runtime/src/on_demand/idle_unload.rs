@@ -88,7 +88,7 @@ impl Evictable for Inner {
         self.loaded
             .load()
             .as_ref()
-            .filter(|loaded| !loaded.is_loading())
+            .filter(|loaded| !loaded.is_loading() || loaded.runtime.waits_for_gpus())
             .map(|_| self.last_used())
     }
 
