@@ -69,6 +69,7 @@ impl ChildGpus {
             first.left.extend((beside..).zip(leases));
             self.is_partial.store(first.missing > 0, Ordering::Relaxed);
         }
+        // Any rather than none: the next ones are granted when the children that have these are set up.
         let any = first.left.keys().next().copied();
         let own = first.left.remove(&number);
         if let Some(lease) = own.or_else(|| first.left.remove(&any?)) {
