@@ -101,6 +101,8 @@ def test_a_process_for_which_there_is_no_memory_is_a_warning(gpus, serve_gpus, m
         assert len(running(server, "first")) == 2
         assert wanted(server, "first") == 2
     assert "failed to start another process" in server.log()
+    deaths = [line for line in server.get("/metrics").body.decode().splitlines() if 'cause="setup"' in line]
+    assert [line.split()[-1] for line in deaths if "deaths_total" in line] == ["0"]
     wait_until(lambda: len(running(server, "first")) == 1, "the second process to be stopped")
 
 

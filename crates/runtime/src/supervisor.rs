@@ -343,7 +343,10 @@ fn give_up_memory(shared: &RuntimeShared, child_number: usize, child: &ChildProc
 /// Reports the setup of a child that failed.
 fn give_up_setup(shared: &RuntimeShared, child_number: usize, error: &BootError) {
     let reason = chain(error).to_string();
-    shared.state.died(DeathCause::Setup);
+    // Without a GPU, no process was started.
+    if !matches!(error, BootError::NoGpu(_)) {
+        shared.state.died(DeathCause::Setup);
+    }
     if shared.state.is_open() {
         // An additional child: the others run the jobs, and the scaler tries again later.
         shared.state.scale_up_failed(child_number, &reason);
