@@ -53,7 +53,7 @@ def tidegate_gpus(gpus: FakeGpus) -> Callable[..., subprocess.CompletedProcess[s
             env=tidegate_env(**gpus.env | (env or {})),
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
             check=False,
         )
 

@@ -54,7 +54,7 @@ def test_a_gpu_model_gets_one_card(gpus, serve_gpus):
     [
         (("--workers", "2"), ["0", "1"]),
         (("--workers", "auto"), ["0", "1", "2"]),
-        (("--workers", "4"), ["0", "1", "2", "0"]),
+        (("--workers", "4", "--gpu-memory", "1GiB"), ["0", "1", "2", "0"]),
         (("--gpus", "2", "--workers", "auto"), ["0", "1"]),
         (("--gpus", "0,2", "--workers", "auto"), ["0", "2"]),
         (("--gpus", "device=1"), ["1"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 from environment import ROOT
 from fake_gpus import GIB, MODEL
@@ -187,6 +188,20 @@ def test_a_driver_that_does_not_work_is_reported(gpus, serve_gpus, tidegate_gpus
     assert "driver" in server.get("/admin/gpus").json["problem"]
     assert "the NVIDIA driver does not work" in server.log()
     assert "warn the NVIDIA driver does not work" in tidegate_gpus("doctor").stdout
+
+
+def test_a_driver_that_does_not_answer_at_the_start_is_reported(gpus, serve_gpus, tidegate_gpus):
+    gpus.card(0)
+    gpus.hang()
+    with ThreadPoolExecutor(1) as pool:
+        doctor = pool.submit(tidegate_gpus, "doctor")
+        server = serve_gpus()
+        assert server.get("/admin/gpus").json["problem"] == "the driver does not answer"
+        warning = "warn the NVIDIA driver does not work: the driver does not answer"
+        assert warning in doctor.result().stdout
+    gpus.recover()
+    wait_until(lambda: listed(server), "the card")
+    assert "problem" not in server.get("/admin/gpus").json
 
 
 def test_doctor_shows_each_gpu(gpus, tidegate_gpus):

@@ -274,6 +274,38 @@ def test_a_replaced_process_waits_for_the_memory_of_the_old_one(gpus, serve_gpus
     assert "out of memory" not in server.log()
 
 
+def test_on_cards_of_two_kinds_a_model_is_measured_on_one(gpus, serve_gpus, tmp_path):
+    root = tmp_path / "models"
+    names = ("one", "two", "three", "four")
+    for name in names:
+        write_model(root / name, 10)
+    gpus.card(0, name="NVIDIA A")
+    gpus.card(1, name="NVIDIA B")
+    data = tmp_path / "data"
+    server = serve_gpus(root, "--lazy", env={"TIDEGATE_DATA_DIR": str(data)})
+    # Each is loaded alone once, to measure it; then all fit.
+    for count, model in enumerate(names + names, 1):
+        output(server, model)
+        wait_until(lambda count=count: len(remembered(data)) == min(count, 4), "the measurement")
+    assert loaded(server) == set(names)
+
+
+def test_several_gpus_for_a_process_are_different_ones(gpus, serve_gpus, tmp_path):
+    root = tmp_path / "models"
+    write_model(root / "spread", 5)
+    write_model(root / "small", 2)
+    gpus.card(0)
+    gpus.card(1, total=10 * GIB)
+    needs = ("--gpu-memory", "spread=20GiB", "--gpu-memory", "small=2GiB")
+    server = serve_gpus(root, "--lazy", "--gpus-per-worker", "2", *needs)
+    output(server, "small")
+    assert predict(server, "spread").json["status"] == "failed"
+    health = server.get("/models/local/spread/health-check").json
+    assert health["status"] == "SETUP_FAILED"
+    text = "needs 20.0 GiB on each of 2 GPUs, and only 1 of 2 GPUs can hold that"
+    assert text in health["setup"]["logs"]
+
+
 def test_measured_requirements_survive_a_restart(gpus, serve_gpus, models, tmp_path):
     gpus.card(0)
     data = tmp_path / "data"
@@ -300,6 +332,45 @@ def test_without_process_ids_a_model_that_loads_alone_is_measured(gpus, serve_gp
     server = serve_gpus(models, "--lazy", env=env)
     output(server, "small")
     wait_until(lambda: remembered(data) == {"small": 10 * GIB}, "the measurement")
+
+
+def test_without_process_ids_the_first_of_several_processes_is_measured(gpus, serve_gpus, tmp_path):
+    gpus.card(0)
+    data = tmp_path / "data"
+    env = {"TIDEGATE_DATA_DIR": str(data), "TIDEGATE_GPU_PIDS": "ignore"}
+    server = serve_gpus(write_model(tmp_path / "model", 30), "--workers", "2", env=env)
+    assert [child["gpu"] for child in server.get("/admin/children").json["children"]] == ["0", "0"]
+    assert remembered(data) == {"model": 30 * GIB}
+
+
+def test_too_many_processes_are_refused_with_the_figures_at_the_first_start(gpus, serve_gpus, tmp_path):
+    gpus.card(0)
+    server = serve_gpus(write_model(tmp_path / "model", 30), "--workers", "3")
+    health = server.health()
+    assert health["status"] == "SETUP_FAILED"
+    text = "needs 30.0 GiB, and the memory of the GPUs is enough for 2 of 3 processes"
+    assert text in health["setup"]["logs"]
+    assert "out of memory" not in server.log()
+
+
+def test_unknown_models_with_several_processes_take_turns(gpus, serve_gpus, tmp_path):
+    root = tmp_path / "models"
+    for name in ("one", "two"):
+        write_model(root / name, 25)
+    gpus.card(0)
+    server = serve_gpus(root, "--lazy", "--workers", "2", "--queue", "9", until=())
+    server.wait_health("READY")
+    answers: list[str] = []
+    threads = [
+        threading.Thread(target=lambda model=model: answers.append(output(server.sibling(), model)))
+        for model in ("one", "two", "one", "two")
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert answers == ["0"] * 4
+    assert "out of memory" not in server.log()
 
 
 def test_on_cards_without_memory_figures_max_loaded_is_the_limit(gpus, serve_gpus, models):

@@ -197,16 +197,63 @@ impl GpuSource for NoGpus {
 /// Gives GPUs to the children of one model.
 #[async_trait]
 pub trait GpuAssigner: fmt::Debug + Send + Sync {
-    /// Waits until there are GPUs for this many more children, and reserves them all at once. Cancel-safe:
-    /// a dropped future reserves nothing.
-    async fn assign(&self, children: usize) -> Result<Vec<Arc<dyn GpuLease>>, GpuRefusal>;
+    /// Waits until there are GPUs for the children, and reserves them all at once. If it is not known what the
+    /// model needs, only for some of them, which do not share a GPU: the others are asked for again, and get
+    /// theirs when the first ones are set up. Cancel-safe: a dropped future reserves nothing.
+    async fn assign(&self, children: ChildrenWanted) -> Result<Vec<Arc<dyn GpuLease>>, GpuRefusal>;
 
-    /// Reserves GPUs for a spare if it fits beside everything that is loaded now: it unloads no model. Its
-    /// lease fails when a model needs the memory.
-    async fn assign_spare(&self) -> Result<Arc<dyn GpuLease>, GpuRefusal>;
+    /// Reserves GPUs for a process that the model can do without, if it fits beside everything that is loaded
+    /// now: it unloads no model. Its lease is revoked when a model needs the memory.
+    async fn assign_if_free(&self, role: ProcessRole) -> Result<Arc<dyn GpuLease>, GpuRefusal>;
+
+    /// Whom the GPUs are for.
+    fn user(&self) -> GpuUser;
 
     /// Whether this many children probably fit beside everything that is loaded now.
     fn fits(&self, children: usize) -> bool;
+}
+
+/// One version of a model among those that share the GPUs of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GpuUser(pub u64);
+
+/// Children of a model that need GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChildrenWanted {
+    /// How many.
+    pub more: usize,
+    /// How many children of the same load have GPUs and keep them.
+    pub beside: usize,
+}
+
+/// What a process is for its model. When a model needs memory, the processes with the last role are ended first,
+/// and those that are needed never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProcessRole {
+    /// One of the children that a loaded model has.
+    Needed,
+    /// A child that was added because of the load.
+    Additional,
+    /// A process that waits to replace a child.
+    Spare,
+}
+
+/// Why a process has to give its GPUs back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaseEnd {
+    /// A critical error: the process can no longer use them.
+    Failed(String),
+    /// A model needs the memory, and the process is not needed.
+    Revoked,
+}
+
+impl fmt::Display for LeaseEnd {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => out.write_str(error),
+            Self::Revoked => out.write_str("a model needs the GPU memory of the process"),
+        }
+    }
 }
 
 /// The right of one child, and of the children that replace it, to use GPUs. Dropping it gives them back.
@@ -227,15 +274,14 @@ pub trait GpuLease: fmt::Debug + Send + Sync {
     /// What the allocator of the child's GPU library has reserved.
     fn allocated(&self, memory: AllocatorMemory);
 
-    /// The spare that has the lease is a child from now on.
-    fn taken_by_child(&self);
+    /// Changes what the process is for its model.
+    fn set_role(&self, role: ProcessRole);
 
-    /// Waits until the process can no longer use its GPUs, and returns why: a critical error or, for a spare,
-    /// a model that needs the memory.
-    async fn failed(&self) -> String;
+    /// Waits until the process has to give its GPUs back, and returns why.
+    async fn ended(&self) -> LeaseEnd;
 
-    /// Whether one of the GPUs is cordoned: the next child needs another lease.
-    fn is_cordoned(&self) -> bool;
+    /// Whether the next child needs another lease: a GPU is cordoned, or the lease was revoked.
+    fn has_ended(&self) -> bool;
 }
 
 /// What the allocator of a process's GPU library has reserved on the GPU where it has reserved the most, in
@@ -256,9 +302,9 @@ pub struct GpuRefusal(pub String);
 /// Unloads models so that others get their GPU memory.
 #[async_trait]
 pub trait GpuEvictor: Send + Sync {
-    /// Unloads the least recently used of the models that use one of these GPUs, and waits until its
-    /// children have exited. Returns whether there was one.
-    async fn unload_one(&self, gpus: &[GpuId], which: EvictionScope) -> bool;
+    /// Unloads the least recently used of the models that use one of these GPUs, except the one that needs
+    /// them, and waits until its children have exited. Returns whether there was one.
+    async fn unload_one(&self, gpus: &[GpuId], which: EvictionScope, requester: GpuUser) -> bool;
 }
 
 /// Which models may be unloaded.

@@ -10,10 +10,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use tidegate_core::gpu::{GpuId, GpuMemory};
+use tidegate_core::gpu::{GpuId, GpuMemory, GpuUser, ProcessRole};
 
 /// The GPUs that the ledger is about, with their memory if it is known.
 pub(crate) type MemoryByGpu = BTreeMap<GpuId, Option<GpuMemory>>;
+
+/// The memory that a child needs on a GPU, where that is known.
+pub(crate) type NeedByGpu = BTreeMap<GpuId, u64>;
 
 /// The reservations of all children.
 #[derive(Debug, Default)]
@@ -29,6 +32,7 @@ pub(crate) struct EntryId(u64);
 /// The reservation of one child.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
+    pub(crate) user: GpuUser,
     pub(crate) model: String,
     pub(crate) gpus: Vec<GpuId>,
     /// The memory that is promised on each of its GPUs; `None` while it is unknown.
@@ -36,10 +40,14 @@ pub(crate) struct Entry {
     /// The memory that it holds on each of its GPUs, where that is known.
     pub(crate) held: BTreeMap<GpuId, u64>,
     pub(crate) state: EntryState,
-    /// Whether its model can be unloaded, or it is a spare.
+    /// Whether its model can be unloaded.
     pub(crate) evictable: bool,
-    /// Whether it is a spare, which is ended before a model is unloaded.
-    pub(crate) is_spare: bool,
+    /// What it is for its model. One that is not needed is ended before a model is unloaded.
+    pub(crate) role: ProcessRole,
+    /// Whether GPUs for other children of the model will be asked for, when its need is known.
+    pub(crate) is_partial: bool,
+    /// Whether the memory that it holds has not been read since it is ready.
+    pub(crate) is_unread: bool,
 }
 
 /// What the child of a reservation does.
@@ -49,7 +57,7 @@ pub(crate) enum EntryState {
     Loading,
     /// It accepts jobs.
     Ready,
-    /// It is a spare that is being ended because a model needs its memory.
+    /// It is not needed, and is being ended because a model needs its memory.
     Revoked,
     /// It has exited, and its memory may not be free yet.
     Ending,
@@ -58,18 +66,24 @@ pub(crate) enum EntryState {
 /// What a model needs for its children.
 #[derive(Debug, Clone)]
 pub(crate) struct PlacementRequest<'a> {
+    pub(crate) user: GpuUser,
     pub(crate) model: &'a str,
     pub(crate) children: usize,
+    /// How many children of the same load have GPUs and keep them.
+    pub(crate) beside: usize,
     pub(crate) gpus_per_child: usize,
-    /// The memory that a child needs on each of its GPUs; `None` if that is unknown.
-    pub(crate) need: Option<u64>,
+    /// The memory that a child needs if it gets a GPU: cards of another kind may need more.
+    pub(crate) needs: NeedByGpu,
     pub(crate) evictable: bool,
+    pub(crate) role: ProcessRole,
+    /// Whether models are unloaded although processes that were revoked have not finished their jobs.
+    pub(crate) is_overdue: bool,
 }
 
 /// The answer to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum GpuPlacement {
-    /// The GPUs of each child.
+    /// The GPUs of each child; of some children only, if it is not known what they need.
     Granted(Vec<Vec<GpuId>>),
     /// Not now. Unloading a model that uses one of these GPUs may help, unless there are none.
     Blocked {
@@ -104,17 +118,25 @@ impl Ledger {
         request: &PlacementRequest<'_>,
         granted: Vec<Vec<GpuId>>,
     ) -> Vec<EntryId> {
+        let is_partial = granted.len() < request.children;
+        if !is_partial {
+            self.complete(request.user);
+        }
         let ids = granted.into_iter().map(|gpus| {
+            let promised: Option<Vec<u64>> = gpus.iter().map(|gpu| request.need_on(gpu)).collect();
             let id = EntryId(self.next_id);
             self.next_id += 1;
             let entry = Entry {
+                user: request.user,
                 model: request.model.to_owned(),
                 gpus,
-                promised: request.need,
+                promised: promised.and_then(|needs| needs.into_iter().max()),
                 held: BTreeMap::new(),
                 state: EntryState::Loading,
                 evictable: request.evictable,
-                is_spare: false,
+                role: request.role,
+                is_partial,
+                is_unread: false,
             };
             self.entries.insert(id, entry);
             id
@@ -122,15 +144,23 @@ impl Ledger {
         ids.collect()
     }
 
-    /// Revokes the reservation of a spare on one of these GPUs. Returns whether there is one.
-    pub(crate) fn revoke_spare(&mut self, gpus: &[GpuId]) -> bool {
-        let spare = self.entries.values_mut().find(|entry| {
+    /// No GPUs for other children of the model will be asked for.
+    pub(crate) fn complete(&mut self, user: GpuUser) {
+        let own = self.entries.values_mut().filter(|entry| entry.user == user);
+        own.for_each(|entry| entry.is_partial = false);
+    }
+
+    /// Revokes the reservation of a process on one of these GPUs that its model can do without: of a spare
+    /// if there is one, else of the child that was added last. Returns whether there is one.
+    pub(crate) fn revoke_one(&mut self, gpus: &[GpuId]) -> bool {
+        let optional = self.entries.iter_mut().filter(|(_, entry)| {
             let shares = entry.gpus.iter().any(|gpu| gpus.contains(gpu));
-            entry.is_spare && entry.state == EntryState::Ready && shares
+            entry.is_revocable() && shares
         });
-        let is_found = spare.is_some();
-        if let Some(spare) = spare {
-            spare.state = EntryState::Revoked;
+        let chosen = optional.max_by_key(|(id, entry)| (entry.role, **id));
+        let is_found = chosen.is_some();
+        if let Some((_, entry)) = chosen {
+            entry.state = EntryState::Revoked;
         }
         is_found
     }
@@ -151,12 +181,16 @@ impl Ledger {
         let mut granted = Vec::new();
         for _ in 0..request.children {
             let Some(gpus) = choose(&load, request) else {
+                let mut used = granted.iter().flatten();
+                if used.any(|gpu| request.need_on(gpu).is_none()) {
+                    break;
+                }
                 return self.blocked(memory, &load, request);
             };
             for gpu in &gpus {
                 load.get_mut(gpu)
                     .expect("it was chosen from the map")
-                    .add(request);
+                    .add_child();
             }
             granted.push(gpus);
         }
@@ -177,11 +211,14 @@ impl Ledger {
         memory: Option<GpuMemory>,
         request: &PlacementRequest<'_>,
     ) -> GpuLoad {
+        let need = request.need_on(gpu);
         let mut load = GpuLoad {
+            need,
             children: 0,
             available: memory.map(|memory| memory.free),
             blocker: None,
             evictable: 0,
+            revocable: 0,
         };
         let mut unpromised = memory.map_or(u64::MAX, |memory| memory.total);
         for entry in self.on(gpu) {
@@ -191,17 +228,20 @@ impl Ledger {
                 *available = available.saturating_sub(entry.outstanding(held));
             }
             unpromised = unpromised.saturating_sub(entry.size_on(gpu));
-            if entry.evictable && entry.state == EntryState::Ready {
+            if entry.gives_way() {
                 // Unloading a model of unknown size may give everything.
                 let size = match held.or(entry.promised) {
                     Some(_) => entry.size_on(gpu),
                     None => u64::MAX,
                 };
                 load.evictable = load.evictable.saturating_add(size);
+                if entry.is_revocable() {
+                    load.revocable = load.revocable.saturating_add(size);
+                }
             }
             // Without knowledge of the memory there is nothing to wait for.
             if memory.is_some() {
-                load.blocker = load.blocker.max(entry.blocks(request.need));
+                load.blocker = load.blocker.max(entry.blocks(need, request.user));
             }
         }
         load.available = load.available.map(|available| available.min(unpromised));
@@ -215,29 +255,38 @@ impl Ledger {
         load: &BTreeMap<&GpuId, GpuLoad>,
         request: &PlacementRequest<'_>,
     ) -> GpuPlacement {
-        let is_changing = |gpu: &&GpuId| self.on(gpu).any(|entry| entry.state != EntryState::Ready);
-        let can_unload = |gpu: &&GpuId| {
-            self.on(gpu)
-                .any(|entry| entry.evictable && entry.state == EntryState::Ready)
+        let is_changing = |gpu: &&GpuId| {
+            self.on(gpu).any(|entry| match entry.state {
+                EntryState::Ready => entry.has_claims(request.user) && !request.is_overdue,
+                EntryState::Revoked => !request.is_overdue,
+                EntryState::Loading | EntryState::Ending => true,
+            })
         };
-        let fits = |gpu: &&GpuId| load[*gpu].accepts(request);
+        let can_unload = |gpu: &&GpuId| self.on(gpu).any(Entry::gives_way);
+        let fits = |gpu: &&GpuId| load[*gpu].accepts();
         let mut lacking: Vec<&GpuId> = load.keys().copied().filter(|gpu| !fits(gpu)).collect();
         let reason = describe_wait(load, request);
         // Memory that is about to change is waited for, before a model is unloaded for it.
         let settled = lacking.iter().all(|gpu| !is_changing(gpu));
-        let need = request.need.unwrap_or_default();
-        lacking.retain(|gpu| can_unload(gpu) && load[*gpu].reachable() >= need);
-        // The GPU with the most memory needs the fewest models to be unloaded.
-        lacking.sort_by_key(|gpu| std::cmp::Reverse(load[*gpu].available));
+        let need_on = |gpu: &GpuId| request.need_on(gpu).unwrap_or_default();
+        lacking.retain(|gpu| can_unload(gpu) && load[*gpu].reachable() >= need_on(gpu));
+        // Where no model has to be unloaded; then the GPU with the most memory, which needs the fewest to be.
+        lacking.sort_by_key(|gpu| {
+            let load = &load[*gpu];
+            let is_unknown = load.need.is_none();
+            let available = std::cmp::Reverse(load.available);
+            (load.unloads_models(), is_unknown, available)
+        });
         lacking.truncate(request.gpus_per_child);
         let waits_for_own = self.entries.values().any(|entry| {
-            entry.state != EntryState::Ready || entry.model == request.model || entry.evictable
+            let is_replaced = entry.model == request.model && entry.user != request.user;
+            entry.state != EntryState::Ready || is_replaced || entry.gives_way()
         });
         // Memory of other programs may become free; that of models that stay loaded does not.
         let is_full_of_models = |gpu: &GpuId| {
             let total = memory[gpu].map_or(u64::MAX, |memory| memory.total);
             let ours: u64 = self.on(gpu).map(|entry| entry.size_on(gpu)).sum();
-            total.saturating_sub(ours) < need
+            total.saturating_sub(ours) < need_on(gpu)
         };
         let never_fits = |gpu: &&GpuId| fits(gpu) || is_full_of_models(gpu);
         if lacking.is_empty() && !waits_for_own && load.keys().copied().all(|gpu| never_fits(&gpu))
@@ -251,6 +300,13 @@ impl Ledger {
             unload_on: unload_on.into_iter().cloned().collect(),
             reason,
         }
+    }
+}
+
+impl PlacementRequest<'_> {
+    /// The memory that a child needs on a GPU, if that is known.
+    fn need_on(&self, gpu: &GpuId) -> Option<u64> {
+        self.needs.get(gpu).copied()
     }
 }
 
@@ -273,16 +329,46 @@ impl Entry {
         held.max(self.promised.unwrap_or_default())
     }
 
+    /// Whether it is ended when a model needs its memory.
+    fn gives_way(&self) -> bool {
+        let is_unloadable = self.evictable || self.role != ProcessRole::Needed;
+        is_unloadable && self.state == EntryState::Ready
+    }
+
+    /// Whether it is ended before a model is unloaded.
+    fn is_revocable(&self) -> bool {
+        self.role != ProcessRole::Needed && self.state == EntryState::Ready
+    }
+
+    /// Changes what it is for its model.
+    pub(crate) fn set_role(&mut self, role: ProcessRole) {
+        // A spare that has become a child goes on: it is taken because another process has ended.
+        if self.role == ProcessRole::Spare && self.state == EntryState::Revoked {
+            self.state = EntryState::Ready;
+        }
+        self.role = role;
+    }
+
+    /// Whether other children of its model come before those of `user`.
+    fn has_claims(&self, user: GpuUser) -> bool {
+        self.is_partial && self.user != user
+    }
+
     /// Whether it keeps a child with this need from its GPUs, whatever memory there is.
-    fn blocks(&self, need: Option<u64>) -> Option<Blocker> {
+    fn blocks(&self, need: Option<u64>, user: GpuUser) -> Option<Blocker> {
         match (self.state, need) {
             // It loads alone, so that its memory can be measured.
             (EntryState::Loading, _) if self.promised.is_none() => Some(Blocker::Loading),
             (EntryState::Loading | EntryState::Revoked | EntryState::Ending, None) => {
                 Some(Blocker::Loading)
             }
+            (EntryState::Ready, None) if self.is_unread || self.has_claims(user) => {
+                Some(Blocker::Loading)
+            }
             // A child of unknown size may need all the memory.
-            (EntryState::Ready, None) if self.evictable => Some(Blocker::Unloadable),
+            (EntryState::Ready, None) if self.gives_way() && self.user != user => {
+                Some(Blocker::Unloadable)
+            }
             (
                 EntryState::Loading | EntryState::Ready | EntryState::Revoked | EntryState::Ending,
                 _,
@@ -303,26 +389,43 @@ enum Blocker {
 /// A GPU as a request sees it.
 #[derive(Debug, Clone)]
 struct GpuLoad {
+    /// What a child of the request needs here, if that is known.
+    need: Option<u64>,
     children: usize,
     /// `None` if the driver does not know its memory.
     available: Option<u64>,
     blocker: Option<Blocker>,
-    /// The memory of models that can be unloaded.
+    /// The memory of processes that can be ended for others.
     evictable: u64,
+    /// The part of it that no model needs.
+    revocable: u64,
 }
 
 impl GpuLoad {
-    fn accepts(&self, request: &PlacementRequest<'_>) -> bool {
-        self.blocker.is_none()
-            && self
-                .available
-                .is_none_or(|free| free >= request.need.unwrap_or(0))
+    fn accepts(&self) -> bool {
+        let need = self.need.unwrap_or_default();
+        self.blocker.is_none() && self.available.is_none_or(|free| free >= need)
     }
 
-    fn add(&mut self, request: &PlacementRequest<'_>) {
+    fn add_child(&mut self) {
         self.children += 1;
         if let Some(available) = &mut self.available {
-            *available = available.saturating_sub(request.need.unwrap_or_default());
+            *available = available.saturating_sub(self.need.unwrap_or_default());
+            if self.need.is_none() {
+                // Like the children of other requests, the next one waits until this one is measured.
+                self.blocker = Some(Blocker::Loading);
+            }
+        }
+    }
+
+    /// Whether models have to be unloaded for a child, beside processes that no model needs.
+    fn unloads_models(&self) -> bool {
+        match self.need {
+            Some(need) => {
+                let available = self.available.unwrap_or(u64::MAX);
+                available.saturating_add(self.revocable) < need
+            }
+            None => self.evictable > self.revocable,
         }
     }
 
@@ -334,14 +437,18 @@ impl GpuLoad {
     }
 }
 
-/// The GPUs for one child: those with the fewest children, then with the most memory.
+/// The GPUs for one child: those with the fewest children, then those on which its need is known, then those
+/// with the most memory.
 fn choose(load: &BTreeMap<&GpuId, GpuLoad>, request: &PlacementRequest<'_>) -> Option<Vec<GpuId>> {
     let mut fitting: Vec<(&GpuId, &GpuLoad)> = load
         .iter()
-        .filter(|(_, load)| load.accepts(request))
+        .filter(|(_, load)| load.accepts())
         .map(|(gpu, load)| (*gpu, load))
         .collect();
-    fitting.sort_by_key(|(_, load)| (load.children, std::cmp::Reverse(load.available)));
+    fitting.sort_by_key(|(_, load)| {
+        let available = std::cmp::Reverse(load.available);
+        (load.children, load.need.is_none(), available)
+    });
     let chosen = fitting.get(..request.gpus_per_child)?;
     let mut chosen: Vec<GpuId> = chosen.iter().map(|(gpu, _)| (*gpu).clone()).collect();
     chosen.sort();
@@ -350,30 +457,43 @@ fn choose(load: &BTreeMap<&GpuId, GpuLoad>, request: &PlacementRequest<'_>) -> O
 
 /// Why a request can never be granted, if so.
 fn too_large(memory: &MemoryByGpu, request: &PlacementRequest<'_>) -> Option<String> {
-    let need = request.need.filter(|need| *need > 0)?;
-    let places: u64 = memory
-        .values()
-        .map(|memory| memory.map_or(u64::from(u32::MAX), |memory| memory.total / need))
-        .sum();
-    let wanted = (request.children * request.gpus_per_child) as u64;
-    if places >= wanted {
+    let need = request.needs.values().copied().max()?;
+    let places_on = |(gpu, memory): (&GpuId, &Option<GpuMemory>)| {
+        let need = request.need_on(gpu).filter(|need| *need > 0);
+        match (need, memory) {
+            (Some(need), Some(memory)) => {
+                usize::try_from(memory.total / need).unwrap_or(usize::MAX)
+            }
+            (None, _) | (_, None) => usize::MAX,
+        }
+    };
+    let places: Vec<usize> = memory.iter().map(places_on).collect();
+    let gpus_per_child = request.gpus_per_child;
+    // The GPUs of one child are different ones.
+    let holds = |children: &usize| {
+        let used = places.iter().map(|places| *places.min(children));
+        used.sum::<usize>() >= children * gpus_per_child
+    };
+    let wanted = request.children + request.beside;
+    let possible = (0..=wanted).rev().find(holds).unwrap_or(0);
+    if possible == wanted {
         return None;
     }
     let mut text = format!("each process of {} needs {}", request.model, gib(need));
-    if request.gpus_per_child > 1 {
-        write!(text, " on each of {} GPUs", request.gpus_per_child).expect("a String takes it");
+    if gpus_per_child > 1 {
+        write!(text, " on each of {gpus_per_child} GPUs").expect("a String takes it");
     }
     let largest = memory.values().flatten().map(|memory| memory.total).max();
     let largest = gib(largest.unwrap_or_default());
     let gpus = memory.len();
-    match places {
-        0 if gpus == 1 => write!(text, ", and the GPU has {largest}"),
-        0 => write!(text, ", and the largest GPU has {largest}"),
+    let large = places.iter().filter(|places| **places > 0).count();
+    match (possible, large) {
+        (0, 0) if gpus == 1 => write!(text, ", and the GPU has {largest}"),
+        (0, 0) => write!(text, ", and the largest GPU has {largest}"),
+        (0, _) => write!(text, ", and only {large} of {gpus} GPUs can hold that"),
         _ => write!(
             text,
-            ", and the memory of the GPUs is enough for {} of {} processes",
-            places / request.gpus_per_child as u64,
-            request.children
+            ", and the memory of the GPUs is enough for {possible} of {wanted} processes"
         ),
     }
     .expect("a String takes it");
@@ -383,7 +503,7 @@ fn too_large(memory: &MemoryByGpu, request: &PlacementRequest<'_>) -> Option<Str
 fn describe_wait(load: &BTreeMap<&GpuId, GpuLoad>, request: &PlacementRequest<'_>) -> String {
     let free = load.values().filter_map(|load| load.available).max();
     let free = gib(free.unwrap_or_default());
-    match request.need {
+    match request.needs.values().copied().max() {
         Some(need) => format!(
             "a process of {} needs {} of GPU memory, and at most {free} are free on a GPU",
             request.model,

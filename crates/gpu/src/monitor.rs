@@ -16,6 +16,8 @@ use crate::xid_watch;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the start waits for the first state: a driver without users may need seconds to start.
 const FIRST_STATE: Duration = Duration::from_secs(20);
+/// The problem of a driver that has not answered in this time.
+const NO_ANSWER: &str = "the driver does not answer";
 /// How long [`GpuSource::refresh`] waits for the driver.
 const REFRESH_LIMIT: Duration = Duration::from_secs(2);
 
@@ -30,10 +32,11 @@ type RefreshRequest = oneshot::Sender<Arc<GpuReport>>;
 
 impl GpuMonitor {
     /// Loads the driver's library, and reads the state of the GPUs for the first time. Blocks until then.
-    /// Without the library there are no GPUs.
+    /// Without the library there are no GPUs; a driver that does not answer in time is a problem of the report.
     /// `on_report` is called with each state, in the thread of the driver.
     pub fn start(trust: PidTrust, on_report: impl Fn(&GpuReport) + Send + 'static) -> Self {
         let (publish, latest) = watch::channel(Arc::default());
+        let publish_problem = publish.clone();
         let (requests, incoming) = mpsc::channel();
         let (started, first) = mpsc::channel();
         let run = move || {
@@ -62,7 +65,14 @@ impl GpuMonitor {
             tracing::warn!(%error, "failed to start the thread that reads the state of the GPUs");
         }
         if first.recv_timeout(FIRST_STATE) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!("the NVIDIA driver does not answer, continuing without GPUs");
+            publish_problem.send_if_modified(|report: &mut Arc<GpuReport>| {
+                // It may have answered just now.
+                let is_silent = report.at.is_none() && report.problem.is_none();
+                if is_silent {
+                    Arc::make_mut(report).problem = Some(NO_ANSWER.to_owned());
+                }
+                is_silent
+            });
         }
         Self { latest, requests }
     }

@@ -2,27 +2,30 @@
 //!
 //! A model asks for GPUs with its [`GpuAssigner`]. Requests are answered in turn: one that can get memory by
 //! unloading other models keeps its turn until it has it. It unloads the least recently used idle model on the
-//! GPUs that it needs; after a while also busy ones, which finish their jobs first.
+//! GPUs that it needs; after a while also busy ones, which finish their jobs first. Before that, processes that
+//! their models can do without are ended. Such a process gets only memory that no request waits for.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tidegate_core::gpu::{
-    AllocatorMemory, EvictionScope, Gpu, GpuAssigner, GpuEvictor, GpuId, GpuLease, GpuRefusal,
-    GpuReport, GpuSource,
+    AllocatorMemory, ChildrenWanted, EvictionScope, Gpu, GpuAssigner, GpuEvictor, GpuId, GpuLease,
+    GpuRefusal, GpuReport, GpuSource, GpuUser, LeaseEnd, ProcessRole,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::ledger::{EntryId, EntryState, GpuPlacement, MemoryByGpu, PlacementRequest};
+use crate::ledger::{EntryId, GpuPlacement, MemoryByGpu, NeedByGpu, PlacementRequest};
 use crate::requirements::MeasuredRequirements;
 use crate::tracking::{TrackedLedger, kind_of};
 
 /// How often a request that waits looks at the memory again.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// A model that is never idle is unloaded when another model has waited this long.
+/// A model that is never idle is unloaded when another model has waited this long, and models are unloaded
+/// beside a process that was revoked and still runs jobs.
 const EVICT_BUSY_AFTER: Duration = Duration::from_secs(10);
 /// A request that has waited this long is logged, and again after each such time.
 const LOG_WAIT_AFTER: Duration = Duration::from_secs(30);
@@ -31,8 +34,8 @@ const LOG_WAIT_AFTER: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Default)]
 pub struct GpuLedger {
     tracked: Arc<Mutex<TrackedLedger>>,
-    /// Wakes those who wait for a critical error of their GPU.
-    errors: Arc<Notify>,
+    /// Wakes those who wait for the end of their lease.
+    ends: Arc<Notify>,
 }
 
 impl GpuLedger {
@@ -41,7 +44,7 @@ impl GpuLedger {
         let requirements = MeasuredRequirements::open(file);
         Self {
             tracked: Arc::new(Mutex::new(TrackedLedger::new(requirements))),
-            errors: Arc::default(),
+            ends: Arc::default(),
         }
     }
 
@@ -52,7 +55,7 @@ impl GpuLedger {
         let has_errors = tracked.record_errors(report);
         drop(tracked);
         if has_errors {
-            self.errors.notify_waiters();
+            self.ends.notify_waiters();
         }
     }
 
@@ -74,6 +77,25 @@ struct PoolInner {
     evictor: OnceLock<Arc<dyn GpuEvictor>>,
     /// Held by the request that is answered now.
     turn: tokio::sync::Mutex<()>,
+    /// How many requests could not be granted at once.
+    waiting: AtomicUsize,
+    next_user: AtomicU64,
+}
+
+/// Counts a request that waits.
+struct WaitingRequest<'a>(&'a AtomicUsize);
+
+impl<'a> WaitingRequest<'a> {
+    fn new(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Self(waiting)
+    }
+}
+
+impl Drop for WaitingRequest<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What a model asks the pool for.
@@ -100,6 +122,8 @@ impl GpuPool {
             ledger,
             evictor: OnceLock::new(),
             turn: tokio::sync::Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            next_user: AtomicU64::new(0),
         };
         Self {
             inner: Arc::new(inner),
@@ -121,6 +145,7 @@ impl GpuPool {
     pub fn assigner(&self, needs: ModelGpuNeeds) -> Arc<dyn GpuAssigner> {
         Arc::new(PoolAssigner {
             inner: Arc::clone(&self.inner),
+            user: GpuUser(self.inner.next_user.fetch_add(1, Ordering::Relaxed)),
             needs,
         })
     }
@@ -154,17 +179,17 @@ impl PoolInner {
         ))
     }
 
-    /// Ends a spare on these GPUs, if there is one. Its memory is returned later.
-    fn revoke_spare(&self, gpus: &[GpuId]) -> bool {
-        let is_revoked = self.ledger.lock().ledger.revoke_spare(gpus);
+    /// Ends a process on these GPUs that is not needed, if there is one. Its memory is returned later.
+    fn revoke_one(&self, gpus: &[GpuId]) -> bool {
+        let is_revoked = self.ledger.lock().ledger.revoke_one(gpus);
         if is_revoked {
-            self.ledger.errors.notify_waiters();
+            self.ledger.ends.notify_waiters();
         }
         is_revoked
     }
 
     /// Unloads a model for a request, if one can be unloaded.
-    async fn unload(&self, gpus: &[GpuId], waited: Duration) -> bool {
+    async fn unload(&self, gpus: &[GpuId], waited: Duration, requester: GpuUser) -> bool {
         let Some(evictor) = self.evictor.get().filter(|_| !gpus.is_empty()) else {
             return false;
         };
@@ -173,14 +198,23 @@ impl PoolInner {
         } else {
             EvictionScope::Busy
         };
-        evictor.unload_one(gpus, scope).await
+        evictor.unload_one(gpus, scope, requester).await
     }
 }
 
 /// Gives the GPUs of a pool to one model.
 struct PoolAssigner {
     inner: Arc<PoolInner>,
+    user: GpuUser,
     needs: ModelGpuNeeds,
+}
+
+/// A request of a model, before its need is known.
+#[derive(Clone, Copy)]
+struct Wanted {
+    children: ChildrenWanted,
+    role: ProcessRole,
+    is_overdue: bool,
 }
 
 impl std::fmt::Debug for PoolAssigner {
@@ -190,49 +224,54 @@ impl std::fmt::Debug for PoolAssigner {
 }
 
 impl PoolAssigner {
-    fn request(&self, children: usize, need: Option<u64>) -> PlacementRequest<'_> {
+    fn request(&self, wanted: Wanted, needs: NeedByGpu) -> PlacementRequest<'_> {
         PlacementRequest {
+            user: self.user,
             model: &self.needs.model,
-            children,
+            children: wanted.children.more,
+            beside: wanted.children.beside,
             gpus_per_child: self.needs.gpus_per_child,
-            need,
+            needs,
             evictable: self.needs.evictable,
+            role: wanted.role,
+            is_overdue: wanted.is_overdue,
         }
     }
 
-    /// What the model needs, as declared or measured. On different kinds of GPUs, the most that it needed on
-    /// one; unknown if it has not run on one of them.
-    fn need(&self, report: &GpuReport, ledger: &TrackedLedger) -> Option<u64> {
+    /// What a child needs on each GPU, as declared or measured on a GPU of its kind.
+    fn needs(&self, report: &GpuReport, ledger: &TrackedLedger) -> NeedByGpu {
         let ModelGpuNeeds { model, version, .. } = &self.needs;
-        let measured = |kind: &str| ledger.requirements.of_version(model, version, kind);
-        let is_loaded = |model: &str| {
-            ledger
-                .ledger
-                .entries()
-                .any(|(_, entry)| entry.model == model)
+        // Another version is loaded, which the new one replaces and probably resembles.
+        let is_loaded = ledger
+            .ledger
+            .entries()
+            .any(|(_, entry)| entry.model == *model);
+        let requirements = &ledger.requirements;
+        let measured = |kind: &str| {
+            let of_other = || {
+                requirements
+                    .of_any_version(model, kind)
+                    .filter(|_| is_loaded)
+            };
+            requirements
+                .of_version(model, version, kind)
+                .or_else(of_other)
         };
-        self.known_need(report, measured).or_else(|| {
-            // Another version is loaded, which the new one replaces and probably resembles.
-            let other = |kind: &str| ledger.requirements.of_any_version(model, kind);
-            self.known_need(report, other).filter(|_| is_loaded(model))
-        })
-    }
-
-    fn known_need(&self, report: &GpuReport, of: impl Fn(&str) -> Option<u64>) -> Option<u64> {
-        if self.needs.memory.is_some() {
-            return self.needs.memory;
-        }
-        let gpus = self.inner.gpus.iter().filter_map(|id| report.find(id));
-        let needs: Option<Vec<u64>> = gpus.map(|gpu| of(&kind_of(gpu))).collect();
-        needs?.into_iter().max()
+        let need_on = |id: &GpuId| {
+            let declared = self.needs.memory;
+            declared.or_else(|| measured(&kind_of(report.find(id)?)))
+        };
+        let gpus = self.inner.gpus.iter();
+        gpus.filter_map(|id| Some((id.clone(), need_on(id)?)))
+            .collect()
     }
 
     /// Reserves GPUs for all children, if that is possible now.
     fn try_assign(
         &self,
-        children: usize,
+        wanted: Wanted,
         report: &GpuReport,
-    ) -> Result<Vec<Arc<PoolLease>>, GpuPlacement> {
+    ) -> Result<Vec<Arc<dyn GpuLease>>, GpuPlacement> {
         if let Some(reason) = self
             .inner
             .too_many_cordoned(report, self.needs.gpus_per_child)
@@ -240,21 +279,15 @@ impl PoolAssigner {
             return Err(GpuPlacement::Impossible(reason));
         }
         let mut ledger = self.inner.ledger.lock();
-        let need = self.need(report, &ledger);
-        let request = self.request(children, need);
+        let needs = self.needs(report, &ledger);
+        let request = self.request(wanted, needs);
         match ledger.ledger.place(&self.inner.memory(report), &request) {
             GpuPlacement::Granted(granted) => {
                 let ids = ledger.ledger.reserve(&request, granted.clone());
                 let leases = ids.into_iter().zip(granted).map(|(id, gpus)| {
                     ledger.track(id, &self.needs.version);
                     let inner = Arc::clone(&self.inner);
-                    let evictable = self.needs.evictable;
-                    Arc::new(PoolLease {
-                        inner,
-                        id,
-                        gpus,
-                        evictable,
-                    })
+                    Arc::new(PoolLease { inner, id, gpus }) as Arc<dyn GpuLease>
                 });
                 Ok(leases.collect())
             }
@@ -265,29 +298,35 @@ impl PoolAssigner {
 
 #[async_trait]
 impl GpuAssigner for PoolAssigner {
-    async fn assign(&self, children: usize) -> Result<Vec<Arc<dyn GpuLease>>, GpuRefusal> {
+    async fn assign(&self, children: ChildrenWanted) -> Result<Vec<Arc<dyn GpuLease>>, GpuRefusal> {
         let started = Instant::now();
         let mut logged_at = started;
+        let mut waiting = None;
         loop {
             let turn = self.inner.turn.lock().await;
             let report = self.inner.source.refresh().await;
-            let (unload_on, reason) = match self.try_assign(children, &report) {
-                Ok(leases) => {
-                    return Ok(leases
-                        .into_iter()
-                        .map(|lease| lease as Arc<dyn GpuLease>)
-                        .collect());
-                }
+            let wanted = Wanted {
+                children,
+                role: ProcessRole::Needed,
+                is_overdue: started.elapsed() >= EVICT_BUSY_AFTER,
+            };
+            let (unload_on, reason) = match self.try_assign(wanted, &report) {
+                Ok(leases) => return Ok(leases),
                 Err(GpuPlacement::Blocked { unload_on, reason }) => (unload_on, reason),
-                Err(GpuPlacement::Impossible(reason)) => return Err(GpuRefusal(reason)),
+                Err(GpuPlacement::Impossible(reason)) => {
+                    self.inner.ledger.lock().ledger.complete(self.user);
+                    return Err(GpuRefusal(reason));
+                }
                 Err(GpuPlacement::Granted(_)) => unreachable!("what is granted is reserved"),
             };
+            waiting.get_or_insert_with(|| WaitingRequest::new(&self.inner.waiting));
             if logged_at.elapsed() >= LOG_WAIT_AFTER {
                 logged_at = Instant::now();
                 tracing::warn!(model = self.needs.model, reason, "waiting for GPU memory");
             }
-            if self.inner.revoke_spare(&unload_on)
-                || self.inner.unload(&unload_on, started.elapsed()).await
+            let waited = started.elapsed();
+            if self.inner.revoke_one(&unload_on)
+                || self.inner.unload(&unload_on, waited, self.user).await
             {
                 continue;
             }
@@ -299,27 +338,42 @@ impl GpuAssigner for PoolAssigner {
         }
     }
 
-    async fn assign_spare(&self) -> Result<Arc<dyn GpuLease>, GpuRefusal> {
+    async fn assign_if_free(&self, role: ProcessRole) -> Result<Arc<dyn GpuLease>, GpuRefusal> {
         let report = self.inner.source.refresh().await;
-        let lease = self.try_assign(1, &report).ok().and_then(|mut leases| {
-            let lease = leases.pop()?;
-            let mut ledger = self.inner.ledger.lock();
-            if let Some(entry) = ledger.ledger.get_mut(lease.id) {
-                entry.is_spare = true;
-                entry.evictable = true;
+        if self.inner.waiting.load(Ordering::Relaxed) > 0 {
+            return Err(GpuRefusal("other processes wait for GPU memory".to_owned()));
+        }
+        let wanted = Wanted {
+            children: ChildrenWanted { more: 1, beside: 0 },
+            role,
+            is_overdue: false,
+        };
+        match self.try_assign(wanted, &report) {
+            Ok(mut leases) => Ok(leases.pop().expect("one was asked for")),
+            Err(GpuPlacement::Blocked { reason, .. } | GpuPlacement::Impossible(reason)) => {
+                Err(GpuRefusal(reason))
             }
-            Some(lease)
-        });
-        let lease = lease
-            .ok_or_else(|| GpuRefusal("no GPU has enough free memory for a spare".to_owned()))?;
-        Ok(lease)
+            Err(GpuPlacement::Granted(_)) => unreachable!("what is granted is reserved"),
+        }
+    }
+
+    fn user(&self) -> GpuUser {
+        self.user
     }
 
     fn fits(&self, children: usize) -> bool {
         let report = self.inner.source.report();
         let ledger = self.inner.ledger.lock();
-        let need = self.need(&report, &ledger);
-        let request = self.request(children, need);
+        let needs = self.needs(&report, &ledger);
+        let wanted = Wanted {
+            children: ChildrenWanted {
+                more: children,
+                beside: 0,
+            },
+            role: ProcessRole::Needed,
+            is_overdue: false,
+        };
+        let request = self.request(wanted, needs);
         let placement = ledger.ledger.place(&self.inner.memory(&report), &request);
         matches!(placement, GpuPlacement::Granted(_))
     }
@@ -330,8 +384,6 @@ struct PoolLease {
     inner: Arc<PoolInner>,
     id: EntryId,
     gpus: Vec<GpuId>,
-    /// Whether the model can be unloaded.
-    evictable: bool,
 }
 
 impl std::fmt::Debug for PoolLease {
@@ -377,33 +429,29 @@ impl GpuLease for PoolLease {
         self.inner.ledger.lock().allocated(self.id, memory);
     }
 
-    fn taken_by_child(&self) {
+    fn set_role(&self, role: ProcessRole) {
         let mut ledger = self.inner.ledger.lock();
-        if let Some(entry) = ledger
-            .ledger
-            .get_mut(self.id)
-            .filter(|entry| entry.is_spare)
-        {
-            entry.is_spare = false;
-            entry.evictable = self.evictable;
-            entry.state = EntryState::Ready;
+        if let Some(entry) = ledger.ledger.get_mut(self.id) {
+            entry.set_role(role);
         }
     }
 
-    async fn failed(&self) -> String {
+    async fn ended(&self) -> LeaseEnd {
         loop {
-            // Before the look: an error that is recorded after it wakes this one.
-            let changed = self.inner.ledger.errors.notified();
-            if let Some(error) = self.inner.ledger.lock().error_of(self.id) {
-                return error;
+            // Before the look: an end that is recorded after it wakes this one.
+            let changed = self.inner.ledger.ends.notified();
+            if let Some(end) = self.inner.ledger.lock().end_of(self.id) {
+                return end;
             }
             changed.await;
         }
     }
 
-    fn is_cordoned(&self) -> bool {
+    fn has_ended(&self) -> bool {
         let report = self.inner.source.report();
-        self.gpus.iter().any(|id| report.cordoned_by(id).is_some())
+        let is_cordoned = |id: &GpuId| report.cordoned_by(id).is_some();
+        let end = self.inner.ledger.lock().end_of(self.id);
+        self.gpus.iter().any(is_cordoned) || end == Some(LeaseEnd::Revoked)
     }
 }
 

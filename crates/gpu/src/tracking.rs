@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tidegate_core::gpu::{AllocatorMemory, Gpu, GpuId, GpuReport};
 use tokio::time::Instant;
 
@@ -44,6 +45,7 @@ struct Track {
     used_before: BTreeMap<GpuId, u64>,
     /// The use of each GPU when the child had exited.
     used_at_end: BTreeMap<GpuId, u64>,
+    ready_at: Option<Timestamp>,
     ended_at: Option<Instant>,
     /// The critical error that keeps the process from using its GPUs.
     error: Option<String>,
@@ -83,6 +85,7 @@ impl TrackedLedger {
             pids: BTreeSet::new(),
             used_before: BTreeMap::new(),
             used_at_end: BTreeMap::new(),
+            ready_at: None,
             ended_at: None,
             error: None,
             allocator: None,
@@ -106,6 +109,7 @@ impl TrackedLedger {
         };
         track.pid = Some(pid);
         track.pids = BTreeSet::from([pid]);
+        track.ready_at = None;
         track.ended_at = None;
         track.error = None;
         track.allocator = None;
@@ -121,6 +125,10 @@ impl TrackedLedger {
     pub(crate) fn ready(&mut self, id: EntryId) {
         if let Some(entry) = self.ledger.get_mut(id) {
             entry.state = EntryState::Ready;
+            entry.is_unread = true;
+        }
+        if let Some(track) = self.tracks.get_mut(&id) {
+            track.ready_at = Some(Timestamp::now());
         }
     }
 
@@ -232,6 +240,9 @@ impl TrackedLedger {
         let (Some(entry), Some(track)) = (self.ledger.get_mut(id), self.tracks.get_mut(&id)) else {
             return;
         };
+        if track.ready_at.is_some() && report.at >= track.ready_at {
+            entry.is_unread = false;
+        }
         if track.pid.is_none() || track.ended_at.is_some() {
             return;
         }
@@ -261,15 +272,12 @@ impl TrackedLedger {
         if entry.state == EntryState::Ready && most > 0 {
             let need = track.need(most);
             entry.promised = entry.promised.max(Some(need));
-            let kind = entry
-                .gpus
-                .first()
-                .and_then(|gpu| report.find(gpu))
-                .map(kind_of);
-            let model = entry.model.clone();
-            let version = track.version.clone();
-            self.requirements
-                .record(&model, &version, &kind.unwrap_or_default(), need);
+            let found = entry.gpus.iter().filter_map(|gpu| report.find(gpu));
+            let kinds: BTreeSet<String> = found.map(kind_of).collect();
+            for kind in kinds {
+                self.requirements
+                    .record(&entry.model, &track.version, &kind, need);
+            }
         }
     }
 

@@ -83,6 +83,7 @@ impl ChildStats {
     /// Records that the process has ended because the load no longer needs it.
     pub(crate) fn scaled_down(&mut self) {
         self.ended("");
+        self.gpus.clear();
         self.replaces = false;
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tidegate_core::gpu::{EvictionScope, GpuEvictor, GpuId};
+use tidegate_core::gpu::{EvictionScope, GpuEvictor, GpuId, GpuUser};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -35,11 +35,11 @@ pub(crate) trait Evictable: Send + Sync {
     /// When the model was last used, if it is loaded and idle.
     fn idle_since(&self) -> Option<Instant>;
 
-    /// When the model was last used, if it is loaded and its setup is complete.
+    /// When the model was last used, if it is loaded, and its setup is complete or cannot go on.
     fn busy_since(&self) -> Option<Instant>;
 
-    /// Whether one of its children was given one of these GPUs.
-    fn uses_gpus(&self, gpus: &[GpuId]) -> bool;
+    /// Whether one of its children was given one of these GPUs, and it is not `requester` itself.
+    fn can_give_gpus(&self, gpus: &[GpuId], requester: GpuUser) -> bool;
 
     /// Unloads the model; returns when its permit is free.
     async fn unload_now(&self);
@@ -105,9 +105,9 @@ impl LoadLimit {
 
 #[async_trait]
 impl GpuEvictor for LoadLimit {
-    async fn unload_one(&self, gpus: &[GpuId], which: EvictionScope) -> bool {
+    async fn unload_one(&self, gpus: &[GpuId], which: EvictionScope, requester: GpuUser) -> bool {
         let model = self.least_recently_used(|model| {
-            if !model.uses_gpus(gpus) {
+            if !model.can_give_gpus(gpus, requester) {
                 return None;
             }
             match which {

@@ -459,12 +459,22 @@ mod tests {
     fn only_a_child_without_jobs_is_removed() {
         let state = ready_model(3, 3);
         // Child 2 runs one job, child 1 none, child 0 two.
-        let removed = state.remove_idle_child(&[12, 11, 11]).unwrap();
-        assert_eq!(removed.pid(), 11);
+        let (number, removed) = state.remove_idle_child(&[12, 11, 11]).unwrap();
+        assert_eq!((number, removed.pid()), (1, 11));
         assert!(!state.is_wanted(1) && state.is_wanted(2));
         assert_eq!(state.pool_status(&[]).wanted, Some(2));
         // It is removed once.
         assert!(state.remove_idle_child(&[12, 11, 11]).is_none());
+    }
+
+    #[test]
+    fn a_child_that_finishes_its_jobs_counts_no_more_and_the_minimum_is_kept() {
+        let state = ready_model(2, 2);
+        assert_eq!(state.child_count().ready, 2);
+        assert!(state.give_up_child(1, 1));
+        assert_eq!(state.child_count().ready, 1);
+        assert!(!state.give_up_child(0, 1));
+        assert!(state.is_wanted(0));
     }
 
     #[test]

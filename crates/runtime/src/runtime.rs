@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tidegate_core::gpu::GpuId;
+use tidegate_core::gpu::{GpuId, GpuUser};
 use tidegate_core::health::{Health, HealthReport, LoadSpan};
 use tidegate_core::pool_status::{PoolStatus, SlotCounts};
 use tidegate_core::port::{Admission, Admitted, Executor, WaitPolicy};
@@ -132,9 +132,14 @@ impl Runtime {
         !starting && count.waiting == 0 && count.idle == count.total
     }
 
-    /// Whether a child was given one of these GPUs.
-    pub(crate) fn uses_gpus(&self, gpus: &[GpuId]) -> bool {
-        self.shared.state.uses_gpus(gpus)
+    /// Whether a child was given one of these GPUs, and the model is not `requester` itself.
+    pub(crate) fn can_give_gpus(&self, gpus: &[GpuId], requester: GpuUser) -> bool {
+        self.shared.gpus.user() != Some(requester) && self.shared.state.uses_gpus(gpus)
+    }
+
+    /// Whether some children wait for GPUs while others are ready. Two models may wait for each other's.
+    pub(crate) fn waits_for_gpus(&self) -> bool {
+        self.shared.gpus.is_partial() && self.shared.state.child_count().ready > 0
     }
 
     fn admission(&self, permit: SlotPermit) -> Box<dyn Admission> {

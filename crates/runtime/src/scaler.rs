@@ -104,7 +104,8 @@ fn remove_idle_child(shared: &RuntimeShared) {
     shared
         .pool
         .for_each_idle(|slot| idle.push(slot.child().pid()));
-    if let Some(child) = shared.state.remove_idle_child(&idle) {
+    if let Some((number, child)) = shared.state.remove_idle_child(&idle) {
+        shared.gpus.removed(number);
         tracing::info!(pid = child.pid(), "stopping a process that is not needed");
         // A job that it gets before its slots are removed from the pool is not interrupted.
         child.retire(Retirement::NotNeeded);

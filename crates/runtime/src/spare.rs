@@ -244,9 +244,9 @@ async fn hold(
                 Ok(message) => spare.note(&message),
                 Err(reason) => return SpareEnd::Failed(reason),
             },
-            reason = child_gpus::failed(lease.as_ref()) => {
+            reason = child_gpus::ended(lease.as_ref()) => {
                 end(spare).await;
-                return SpareEnd::Failed(reason);
+                return SpareEnd::Failed(reason.to_string());
             }
             Some(request) = requests.recv() => match (request, spare) {
                 (SpareRequest::Ready(reply), SpareChild::Loaded(child)) => match reply.send(child) {

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tidegate_core::chain;
-use tidegate_core::gpu::{AllocatorMemory, GpuLease};
+use tidegate_core::gpu::{AllocatorMemory, GpuLease, LeaseEnd};
 use tidegate_core::planted;
-use tidegate_core::pool_status::DeathCause;
+use tidegate_core::pool_status::{DeathCause, SpareKind};
 use tidegate_ipc::control::{ControlResponse, HealthcheckStatus};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 use crate::batch::{self, Batcher};
 use crate::child::boot::{BootContext, BootError, ReadyChild, log_message};
 use crate::child::pool_slot::PoolSlot;
-use crate::child::process::Retirement;
+use crate::child::process::{ChildProcess, Retirement};
 use crate::child::queued_caller::QueuedCaller;
 use crate::child_gpus::{self, ChildGpus};
 use crate::launch_config::{LaunchConfig, Respawn};
@@ -117,6 +117,10 @@ pub(crate) async fn supervise(shared: Arc<RuntimeShared>, child_number: usize) {
                 run(&shared, child_number, ready_child, started).await
             }
             Err(error) if !was_ready => return give_up_setup(&shared, child_number, &error),
+            // It was added because of the load, and others have the memory now.
+            Err(error @ BootError::NoGpu(_)) if shared.gpus.is_additional(child_number) => {
+                return give_up_setup(&shared, child_number, &error);
+            }
             Err(error) => ChildEnd {
                 reason: chain(&error).to_string(),
                 kind: EndKind::Death {
@@ -198,24 +202,29 @@ async fn obtain(
     child_number: usize,
     gpus: &mut Option<Arc<dyn GpuLease>>,
 ) -> Result<ReadyChild, BootError> {
-    let spare = match shared.spare.take().await {
-        Some(SpareChild::Loaded(child)) => {
-            shared.state.loading(child_number, child.child.pid());
-            gpus.clone_from(&child.gpus);
-            return Ok(*child);
-        }
-        Some(SpareChild::Imported(child)) => Some(child),
-        None => None,
-    };
-    gpus.take_if(|gpus| gpus.is_cordoned());
+    if shared.launch.spare == Some(SpareKind::Loaded)
+        && let Some(SpareChild::Loaded(child)) = shared.spare.take().await
+    {
+        shared.state.loading(child_number, child.child.pid());
+        gpus.clone_from(&child.gpus);
+        return Ok(*child);
+    }
+    gpus.take_if(|gpus| gpus.has_ended());
     match gpus {
         Some(gpus) => gpus.memory_returned().await,
         None => *gpus = shared.gpus.acquire(child_number).await?,
     }
     if let Some(gpus) = gpus {
-        shared.state.gpus_assigned(child_number, gpus.gpus());
+        record_gpus(shared, child_number, gpus);
     }
-    let spare = spare.filter(|child| child.can_use(gpus.as_ref()));
+    // After the GPUs: a child that gets none leaves the spare to others.
+    let spare = match shared.launch.spare {
+        Some(SpareKind::Imported) => match shared.spare.take().await {
+            Some(SpareChild::Imported(child)) if child.can_use(gpus.as_ref()) => Some(child),
+            Some(SpareChild::Imported(_) | SpareChild::Loaded(_)) | None => None,
+        },
+        Some(SpareKind::Loaded) | None => None,
+    };
     with_boot_context(shared, child_number, gpus.as_ref(), async |context| {
         let Some(spare) = spare else {
             return context.run().await;
@@ -235,7 +244,7 @@ async fn run(
 ) -> ChildEnd {
     let child = Arc::clone(&ready_child.child);
     if let Some(gpus) = &ready_child.gpus {
-        shared.state.gpus_assigned(child_number, gpus.gpus());
+        record_gpus(shared, child_number, gpus);
     }
     open_slots(shared, child_number, &mut ready_child);
     shared.observer.phase(
@@ -249,8 +258,10 @@ async fn run(
     match watch(shared, &mut ready_child, WatchUntil::Retired).await {
         WatchEnd::Retired => {
             // The first process that is ready for jobs takes over, while this one finishes its own.
-            if let Some(Retirement::GpuError(_)) = child.retirement() {
-                shared.state.died(DeathCause::GpuError);
+            match child.retirement() {
+                Some(Retirement::GpuError(_)) => shared.state.died(DeathCause::GpuError),
+                Some(Retirement::MemoryNeeded) => give_up_memory(shared, child_number, &child),
+                Some(Retirement::Requested | Retirement::NotNeeded) | None => {}
             }
             let reason = child.retirement().map(ToString::to_string);
             let reason = reason.unwrap_or_default();
@@ -311,10 +322,31 @@ async fn run(
     }
 }
 
-/// Reports the first setup of a child that failed.
+/// Records the GPUs of a child.
+fn record_gpus(shared: &RuntimeShared, child_number: usize, gpus: &Arc<dyn GpuLease>) {
+    shared.state.gpus_assigned(child_number, gpus.gpus());
+    shared.gpus.assigned(child_number, gpus);
+}
+
+/// Does without a child whose memory a model needs, if enough others are left.
+fn give_up_memory(shared: &RuntimeShared, child_number: usize, child: &ChildProcess) {
+    let min = shared.launch.children.max(1);
+    if shared.state.give_up_child(child_number, min) {
+        shared.gpus.removed(child_number);
+        tracing::info!(
+            pid = child.pid(),
+            "stopping an additional process: a model needs its GPU memory"
+        );
+    }
+}
+
+/// Reports the setup of a child that failed.
 fn give_up_setup(shared: &RuntimeShared, child_number: usize, error: &BootError) {
     let reason = chain(error).to_string();
-    shared.state.died(DeathCause::Setup);
+    // Without a GPU, no process was started.
+    if !matches!(error, BootError::NoGpu(_)) {
+        shared.state.died(DeathCause::Setup);
+    }
     if shared.state.is_open() {
         // An additional child: the others run the jobs, and the scaler tries again later.
         shared.state.scale_up_failed(child_number, &reason);
@@ -499,8 +531,11 @@ async fn watch(
                 return WatchEnd::Retired;
             }
             message = control.next() => message,
-            error = child_gpus::failed(gpus.as_ref()), if until == WatchUntil::Retired => {
-                child.retire(Retirement::GpuError(error));
+            end = child_gpus::ended(gpus.as_ref()), if until == WatchUntil::Retired => {
+                child.retire(match end {
+                    LeaseEnd::Failed(error) => Retirement::GpuError(error),
+                    LeaseEnd::Revoked => Retirement::MemoryNeeded,
+                });
                 continue;
             }
             () = shared.stop.cancelled(), if exit_by.is_none() => {

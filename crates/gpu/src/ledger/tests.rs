@@ -19,13 +19,24 @@ fn memory(free: &[u64]) -> MemoryByGpu {
         .collect()
 }
 
+/// The same need on each of the first GPUs.
+fn same(need: Option<u64>) -> NeedByGpu {
+    let needs = (0..4).map(|card| Some((GpuId::card(card), need?)));
+    needs.flatten().collect()
+}
+
 fn request(model: &str, need: Option<u64>) -> PlacementRequest<'_> {
     PlacementRequest {
+        // Each model has a name of one letter.
+        user: GpuUser(model.bytes().map(u64::from).sum()),
         model,
         children: 1,
+        beside: 0,
         gpus_per_child: 1,
-        need,
+        needs: same(need),
         evictable: true,
+        role: ProcessRole::Needed,
+        is_overdue: false,
     }
 }
 
@@ -114,6 +125,86 @@ fn a_child_of_unknown_size_loads_alone() {
 }
 
 #[test]
+fn a_need_that_is_known_on_one_card_counts_there() {
+    let mut ledger = Ledger::default();
+    let two = memory(&[70 * GIB, 70 * GIB]);
+    let measured = |model| PlacementRequest {
+        needs: NeedByGpu::from([(GpuId::card(1), 20 * GIB)]),
+        ..request(model, None)
+    };
+    for card in [0, 1] {
+        reserve(
+            &mut ledger,
+            &request("a", Some(10 * GIB)),
+            &[card],
+            EntryState::Ready,
+        );
+    }
+    // On the other card it would load alone, and a model would be unloaded for it.
+    let wanted = measured("b");
+    let placement = ledger.place(&two, &wanted);
+    assert_eq!(placement, GpuPlacement::Granted(vec![vec![GpuId::card(1)]]));
+    let id = ledger.reserve(&wanted, vec![vec![GpuId::card(1)]])[0];
+    assert_eq!(ledger.get(id).unwrap().promised, Some(20 * GIB));
+    // An empty card is used all the same, and measured there.
+    let placement = Ledger::default().place(
+        &two,
+        &PlacementRequest {
+            children: 2,
+            ..measured("c")
+        },
+    );
+    assert_eq!(granted(placement), ["1", "0"]);
+}
+
+#[test]
+fn children_of_unknown_size_load_one_after_the_other_on_a_gpu() {
+    let mut ledger = Ledger::default();
+    let unknown = PlacementRequest {
+        children: 3,
+        evictable: false,
+        ..request("a", None)
+    };
+    let free = memory(&[80 * GIB, 80 * GIB]);
+    assert_eq!(granted(ledger.place(&free, &unknown)), ["0", "1"]);
+    let one = memory(&[80 * GIB]);
+    let first = ledger.reserve(&unknown, vec![vec![GpuId::card(0)]])[0];
+    let rest = PlacementRequest {
+        children: 2,
+        beside: 1,
+        ..unknown.clone()
+    };
+    let waits = |ledger: &Ledger, request: &PlacementRequest<'_>| {
+        let placement = ledger.place(&one, request);
+        matches!(placement, GpuPlacement::Blocked { unload_on, .. } if unload_on.is_empty())
+    };
+    assert!(waits(&ledger, &rest));
+    let entry = ledger.get_mut(first).unwrap();
+    (entry.state, entry.is_unread) = (EntryState::Ready, true);
+    // What it holds has not been read.
+    assert!(waits(&ledger, &rest));
+    ledger.get_mut(first).unwrap().is_unread = false;
+    // Others wait until the model has all its children.
+    assert!(waits(&ledger, &request("b", None)));
+    assert_eq!(granted(ledger.place(&one, &rest)), ["0"]);
+    let known = |need| PlacementRequest {
+        needs: same(Some(need)),
+        ..rest.clone()
+    };
+    let entry = ledger.get_mut(first).unwrap();
+    entry.promised = Some(30 * GIB);
+    entry.held.insert(GpuId::card(0), 30 * GIB);
+    let refused = ledger.place(&memory(&[50 * GIB]), &known(30 * GIB));
+    assert!(
+        matches!(refused, GpuPlacement::Impossible(text) if text.ends_with("enough for 2 of 3 processes"))
+    );
+    let fits = known(20 * GIB);
+    let placement = ledger.place(&memory(&[50 * GIB]), &fits);
+    ledger.reserve(&fits, vec![vec![GpuId::card(0)]; granted(placement).len()]);
+    assert!(!ledger.get(first).unwrap().is_partial);
+}
+
+#[test]
 fn memory_that_is_being_returned_is_waited_for() {
     let mut ledger = Ledger::default();
     let first = request("a", Some(30 * GIB));
@@ -172,6 +263,30 @@ fn what_can_never_fit_is_refused_with_the_figures() {
         text(ledger.place(&one, &four)),
         "each process of a needs 30.0 GiB, and the memory of the GPUs is enough for 2 of 4 processes"
     );
+    // Two places on one card are not two cards.
+    let pair = PlacementRequest {
+        gpus_per_child: 2,
+        ..request("a", Some(20 * GIB))
+    };
+    let mut mixed = memory(&[80 * GIB, 80 * GIB]);
+    mixed
+        .get_mut(&GpuId::card(1))
+        .unwrap()
+        .as_mut()
+        .unwrap()
+        .total = 10 * GIB;
+    assert_eq!(
+        text(ledger.place(&mixed, &pair)),
+        "each process of a needs 20.0 GiB on each of 2 GPUs, and only 1 of 2 GPUs can hold that"
+    );
+    let pairs = PlacementRequest {
+        children: 5,
+        ..pair
+    };
+    assert_eq!(
+        text(ledger.place(&memory(&[80 * GIB, 80 * GIB]), &pairs)),
+        "each process of a needs 20.0 GiB on each of 2 GPUs, and the memory of the GPUs is enough for 4 of 5 processes"
+    );
 }
 
 #[test]
@@ -194,11 +309,15 @@ fn a_model_that_never_fits_beside_those_that_stay_is_refused() {
     let refused = ledger.place(&memory(&[30 * GIB]), &other);
     assert!(matches!(refused, GpuPlacement::Impossible(text) if text.contains("--lazy")));
     // The next version of the model waits for the end of the old one.
-    let blocked = ledger.place(&memory(&[30 * GIB]), &stays);
+    let next = PlacementRequest {
+        user: GpuUser(0),
+        ..stays.clone()
+    };
+    let blocked = ledger.place(&memory(&[30 * GIB]), &next);
     assert!(matches!(blocked, GpuPlacement::Blocked { .. }));
     // Memory of other programs may become free.
     let small = PlacementRequest {
-        need: Some(20 * GIB),
+        needs: same(Some(20 * GIB)),
         ..other
     };
     let blocked = ledger.place(&memory(&[10 * GIB]), &small);
@@ -273,14 +392,18 @@ impl Machine {
         match *step {
             SimStep::Request(children, gpus_per_child, need, evictable) => {
                 let wanted = PlacementRequest {
+                    user: GpuUser(0),
                     model: "m",
                     children,
+                    beside: 0,
                     gpus_per_child,
-                    need: (need > 0).then_some(need * GIB),
+                    needs: same((need > 0).then_some(need * GIB)),
                     evictable,
+                    role: ProcessRole::Needed,
+                    is_overdue: false,
                 };
                 if let GpuPlacement::Granted(granted) = self.ledger.place(&self.free(), &wanted) {
-                    assert!(granted.len() == children);
+                    assert!(granted.len() == children || need == 0 && !granted.is_empty());
                     assert!(granted.iter().all(|gpus| gpus.len() == gpus_per_child));
                     for id in self.ledger.reserve(&wanted, granted) {
                         self.needs.insert(id, need * GIB);
@@ -328,28 +451,72 @@ impl Machine {
 }
 
 #[test]
-fn a_spare_is_revoked_once_and_then_waited_for() {
+fn a_process_that_is_not_needed_is_revoked_once_and_then_waited_for() {
     let mut machine = Machine::default();
-    let spare = machine
-        .ledger
-        .reserve(&request("a", Some(50 * GIB)), vec![vec![GpuId::card(0)]])[0];
-    let entry = machine.ledger.get_mut(spare).unwrap();
-    (entry.state, entry.is_spare, entry.evictable) = (EntryState::Ready, true, true);
+    let size = Some(25 * GIB);
+    let mut reserve_as = |role| {
+        let wanted = PlacementRequest {
+            role,
+            ..request("a", size)
+        };
+        let id = reserve(&mut machine.ledger, &wanted, &[0], EntryState::Ready);
+        let held = BTreeMap::from([(GpuId::card(0), 25 * GIB)]);
+        machine.ledger.get_mut(id).unwrap().held.clone_from(&held);
+        machine.holds.insert(id, held);
+        id
+    };
+    let _needed = reserve_as(ProcessRole::Needed);
+    let spare = reserve_as(ProcessRole::Spare);
+    let added = reserve_as(ProcessRole::Additional);
     let wanted = PlacementRequest {
         gpus_per_child: 3,
-        ..request("b", Some(60 * GIB))
+        ..request("b", Some(50 * GIB))
     };
-    let unload_on = |ledger: &Ledger, free: &MemoryByGpu| match ledger.place(free, &wanted) {
+    let unload_on = |machine: &Machine, wanted| match machine.ledger.place(&machine.free(), wanted)
+    {
         GpuPlacement::Blocked { unload_on, .. } => unload_on,
         other => panic!("{other:?}"),
     };
-    let named = unload_on(&machine.ledger, &machine.free());
+    let state = |machine: &Machine, id| machine.ledger.get(id).unwrap().state;
+    let named = unload_on(&machine, &wanted);
     assert_eq!(named, [GpuId::card(0)]);
-    assert!(!machine.ledger.revoke_spare(&[GpuId::card(1)]));
-    assert!(machine.ledger.revoke_spare(&named));
-    assert!(!machine.ledger.revoke_spare(&named));
-    // No model is unloaded meanwhile.
-    assert!(unload_on(&machine.ledger, &machine.free()).is_empty());
+    assert!(!machine.ledger.revoke_one(&[GpuId::card(1)]));
+    assert!(machine.ledger.revoke_one(&named));
+    assert_eq!(state(&machine, spare), EntryState::Revoked);
+    // Nothing else is ended meanwhile.
+    assert!(unload_on(&machine, &wanted).is_empty());
+    machine.ledger.remove(spare);
+    machine.holds.remove(&spare);
+    let named = unload_on(&machine, &wanted);
+    assert!(machine.ledger.revoke_one(&named));
+    assert_eq!(state(&machine, added), EntryState::Revoked);
+    assert!(!machine.ledger.revoke_one(&named));
+    // Jobs of the revoked process may take long: a model that can be unloaded is unloaded then.
+    assert!(unload_on(&machine, &wanted).is_empty());
+    let overdue = PlacementRequest {
+        is_overdue: true,
+        ..wanted.clone()
+    };
+    assert_eq!(unload_on(&machine, &overdue), [GpuId::card(0)]);
+}
+
+#[test]
+fn memory_that_is_not_needed_is_taken_before_a_model_is_unloaded() {
+    let mut ledger = Ledger::default();
+    let model = request("a", Some(30 * GIB));
+    let added = PlacementRequest {
+        role: ProcessRole::Additional,
+        ..request("b", Some(50 * GIB))
+    };
+    reserve(&mut ledger, &model, &[0], EntryState::Ready);
+    reserve(&mut ledger, &added, &[1], EntryState::Ready);
+    let blocked = ledger.place(
+        &memory(&[50 * GIB, 30 * GIB]),
+        &request("c", Some(60 * GIB)),
+    );
+    assert!(
+        matches!(blocked, GpuPlacement::Blocked { unload_on, .. } if unload_on == [GpuId::card(1)])
+    );
 }
 
 proptest! {
@@ -362,14 +529,15 @@ proptest! {
             for index in 0..3 {
                 let gpu = GpuId::card(index);
                 prop_assert!(machine.promised_on(&gpu) <= 80 * GIB, "{:?}", machine.ledger);
-                // A child of unknown size loads with no child of another request.
+                // A child of unknown size loads alone.
                 let loading = machine.ledger.on(&gpu).filter(|entry| {
                     entry.state == EntryState::Loading && entry.promised.is_none()
                 });
                 let others = machine.ledger.on(&gpu).filter(|entry| {
                     entry.state == EntryState::Loading && entry.promised.is_some()
                 });
-                prop_assert!(loading.count() == 0 || others.count() == 0);
+                let count = loading.count();
+                prop_assert!(count == 0 || count == 1 && others.count() == 0);
             }
         }
     }
@@ -391,6 +559,8 @@ proptest! {
             let entry = machine.ledger.get_mut(id).unwrap();
             entry.state = EntryState::Ready;
             entry.evictable = true;
+            // A model that is to get more GPUs is waited for.
+            entry.is_partial = false;
         }
         let wanted = PlacementRequest {
             gpus_per_child,

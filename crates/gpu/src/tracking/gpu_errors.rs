@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tidegate_core::gpu::{Gpu, GpuId, GpuReport};
+use tidegate_core::gpu::{Gpu, GpuId, GpuReport, LeaseEnd};
 use tokio::time::Instant;
 
 use super::TrackedLedger;
@@ -65,12 +65,12 @@ impl TrackedLedger {
         has_errors
     }
 
-    /// Why the process of a reservation can no longer use its GPUs, if so.
-    pub(crate) fn error_of(&self, id: EntryId) -> Option<String> {
+    /// Why the process of a reservation has to give its GPUs back, if so.
+    pub(crate) fn end_of(&self, id: EntryId) -> Option<LeaseEnd> {
         if self.ledger.get(id)?.state == EntryState::Revoked {
-            return Some("a model needs the GPU memory of the spare".to_owned());
+            return Some(LeaseEnd::Revoked);
         }
-        self.tracks.get(&id)?.error.clone()
+        self.tracks.get(&id)?.error.clone().map(LeaseEnd::Failed)
     }
 
     /// The reservations whose child runs and may use a GPU.

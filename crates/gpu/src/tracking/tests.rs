@@ -1,4 +1,4 @@
-use tidegate_core::gpu::{GpuMemory, GpuProcess};
+use tidegate_core::gpu::{GpuMemory, GpuProcess, GpuUser, ProcessRole};
 
 use super::*;
 use crate::ledger::PlacementRequest;
@@ -33,11 +33,15 @@ fn report(used_gib: u64, processes: Option<&[(u32, u64)]>) -> GpuReport {
 /// A ledger with a reservation of card 0 whose child has this process id.
 fn started(ledger: &mut TrackedLedger, model: &str, pid: u32, now: &GpuReport) -> EntryId {
     let request = PlacementRequest {
+        user: GpuUser(0),
         model,
         children: 1,
+        beside: 0,
         gpus_per_child: 1,
-        need: None,
+        needs: BTreeMap::new(),
         evictable: true,
+        role: ProcessRole::Needed,
+        is_overdue: false,
     };
     let id = ledger.ledger.reserve(&request, vec![vec![GpuId::card(0)]])[0];
     ledger.track(id, "1");
@@ -152,11 +156,15 @@ fn without_processes_memory_is_returned_when_the_use_has_fallen() {
 fn a_reservation_that_was_never_used_ends_at_once() {
     let mut ledger = TrackedLedger::default();
     let request = PlacementRequest {
+        user: GpuUser(0),
         model: "a",
         children: 1,
+        beside: 0,
         gpus_per_child: 1,
-        need: None,
+        needs: BTreeMap::new(),
         evictable: true,
+        role: ProcessRole::Needed,
+        is_overdue: false,
     };
     let id = ledger.ledger.reserve(&request, vec![vec![GpuId::card(0)]])[0];
     ledger.track(id, "1");
@@ -185,7 +193,7 @@ fn an_error_of_a_process_concerns_a_child_only_if_it_is_alone() {
         ledger.observe(&report);
         assert_eq!(ledger.record_errors(&report), is_concerned);
     }
-    let error = ledger.error_of(id).unwrap();
+    let error = ledger.end_of(id).unwrap().to_string();
     assert!(
         error.contains("process") && error.contains("Xid 13"),
         "{error}"
@@ -201,6 +209,12 @@ fn an_error_of_the_card_concerns_every_child() {
     assert!(ledger.record_errors(&failing));
     assert!(!ledger.record_errors(&failing));
     for id in ids {
-        assert!(ledger.error_of(id).unwrap().contains("GPU 0 (Xid 79)"));
+        assert!(
+            ledger
+                .end_of(id)
+                .unwrap()
+                .to_string()
+                .contains("GPU 0 (Xid 79)")
+        );
     }
 }

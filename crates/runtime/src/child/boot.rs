@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tidegate_core::LogSource;
-use tidegate_core::gpu::{GpuId, GpuLease, GpuRefusal, visible_devices};
+use tidegate_core::gpu::{GpuId, GpuLease, GpuRefusal, ProcessRole, visible_devices};
 use tidegate_core::planted;
 use tidegate_ipc::control::{ChildInit, ControlRequest, ControlResponse, Fatal, Ready};
 use tidegate_ipc::slot::WireLogSource;
@@ -45,7 +45,7 @@ impl ReadyChild {
     /// It was a spare, and is a child from now on: its GPU memory is not taken away any more.
     pub(crate) fn taken_by_child(&self) {
         if let Some(gpus) = &self.gpus {
-            gpus.taken_by_child();
+            gpus.set_role(ProcessRole::Needed);
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use rustix::process::{Pid, Signal};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use tidegate_core::gpu::LeaseEnd;
 use tidegate_core::pool_status::DeathCause;
 use tidegate_ipc::ProcessTag;
 use tidegate_ipc::control::{ControlRequest, SlotId};
@@ -51,6 +52,8 @@ pub(crate) enum Retirement {
     NotNeeded,
     /// The child can no longer use its GPU; the text is the error.
     GpuError(String),
+    /// A model needs the GPU memory of the child, and its own model can do without it.
+    MemoryNeeded,
 }
 
 impl std::fmt::Display for Retirement {
@@ -59,6 +62,7 @@ impl std::fmt::Display for Retirement {
             Self::Requested => f.write_str("the model requested a new process"),
             Self::NotNeeded => f.write_str("the load needs fewer processes"),
             Self::GpuError(reason) => write!(f, "the process can no longer use its GPU: {reason}"),
+            Self::MemoryNeeded => write!(f, "{}", LeaseEnd::Revoked),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::child::process::ChildProcess;
 /// The children of a model, by what they can do for waiting callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChildCount {
-    /// Children that run jobs.
+    /// Children that get jobs.
     pub(crate) ready: usize,
     /// Children that are being set up, or are about to be started.
     pub(crate) starting: usize,
@@ -34,9 +34,9 @@ impl ModelState {
         })
     }
 
-    /// Chooses the ready child without jobs that has the highest number; it is not replaced when it
-    /// exits. `idle` has the process id of each free slot.
-    pub(crate) fn remove_idle_child(&self, idle: &[u32]) -> Option<Arc<ChildProcess>> {
+    /// Chooses the ready child without jobs that has the highest number, and returns it with the number;
+    /// it is not replaced when it exits. `idle` has the process id of each free slot.
+    pub(crate) fn remove_idle_child(&self, idle: &[u32]) -> Option<(usize, Arc<ChildProcess>)> {
         self.with(|inner| {
             let Inner {
                 children,
@@ -55,7 +55,17 @@ impl ModelState {
                     | ChildState::Defunct => None,
                 })?;
             wanted[number] = false;
-            Some(child)
+            Some((number, child))
+        })
+    }
+
+    /// Does without a child, unless only `min` are left. Returns whether it is not replaced.
+    pub(crate) fn give_up_child(&self, number: usize, min: usize) -> bool {
+        self.with(|inner| {
+            let wanted = inner.wanted.iter().filter(|wanted| **wanted).count();
+            let can_spare = wanted > min;
+            inner.wanted[number] &= !can_spare;
+            can_spare
         })
     }
 
@@ -109,13 +119,18 @@ impl ModelState {
     /// The children that are ready or starting.
     pub(crate) fn child_count(&self) -> ChildCount {
         self.with(|inner| {
-            let count = |matches: fn(&ChildState) -> bool| {
-                inner.children.iter().filter(|child| matches(child)).count()
+            // A child that is not wanted may still finish its jobs.
+            let children = inner.children.iter().zip(&inner.wanted);
+            let wanted = children.filter_map(|(child, wanted)| wanted.then_some(child));
+            let mut count = ChildCount {
+                ready: 0,
+                starting: 0,
             };
-            ChildCount {
-                ready: count(|child| matches!(child, ChildState::Ready(_))),
-                starting: count(|child| matches!(child, ChildState::Starting)),
+            for child in wanted {
+                count.ready += usize::from(matches!(child, ChildState::Ready(_)));
+                count.starting += usize::from(matches!(child, ChildState::Starting));
             }
+            count
         })
     }
 }

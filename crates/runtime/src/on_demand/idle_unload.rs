@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tidegate_core::gpu::GpuId;
+use tidegate_core::gpu::{GpuId, GpuUser};
 use tidegate_core::port::Executor;
 use tokio::time::Instant;
 
@@ -88,15 +88,15 @@ impl Evictable for Inner {
         self.loaded
             .load()
             .as_ref()
-            .filter(|loaded| !loaded.is_loading())
+            .filter(|loaded| !loaded.is_loading() || loaded.runtime.waits_for_gpus())
             .map(|_| self.last_used())
     }
 
-    fn uses_gpus(&self, gpus: &[GpuId]) -> bool {
+    fn can_give_gpus(&self, gpus: &[GpuId], requester: GpuUser) -> bool {
         let loaded = self.loaded.load();
         loaded
             .as_ref()
-            .is_some_and(|loaded| loaded.runtime.uses_gpus(gpus))
+            .is_some_and(|loaded| loaded.runtime.can_give_gpus(gpus, requester))
     }
 
     async fn unload_now(&self) {
