@@ -57,6 +57,13 @@ def model(tmp_path: Path) -> Model:
         ("x: int = Input(default=3, choices=[1, 2])", "must be one of [1, 2]"),
         ("x: list[str] = Input(default=['a', 'c'], choices=['a', 'b'])", "must be one of ['a', 'b']"),
         ("x: str = Input(default=N, choices=['a', 'b'])", "must be one of ['a', 'b']"),
+        (
+            "x: int = Input(choices=['1', '2'])",
+            "not all choices have the same type as input 'x': '1' is not int",
+        ),
+        ("x: str = Input(default='a', choices=['a', 1])", "'x': 1 is not str"),
+        ("x: int = Input(choices=[1, True])", "'x': True is not int"),
+        ("x: list[str] = Input(choices=['a', 1])", "'x': 1 is not str"),
         ("x: str = Input(accept='text/plain')", "accept is only valid on Path or File inputs"),
         ("x: list[str] = Input(accept='text/plain')", "accept is only valid on Path or File inputs"),
     ],

@@ -44,6 +44,21 @@ def check_keywords(prop: Json, type_: InputType, annotation: str, location: Sour
             )
 
 
+def check_choices(choices: list[object], type_: InputType, location: SourceLocation) -> None:
+    """Raise if a choice has another type than the input: no request could use it."""
+    python_type = None if type_.is_union else _PYTHON_TYPES.get(type_.item)
+    if python_type is None:
+        return
+    accepted = (int, float) if python_type is float else (python_type,)
+    for choice in choices:
+        if type(choice) not in accepted:
+            raise location.error(
+                f"not all choices have the same type as input '{location.parameter}': {choice!r} is not "
+                f"{python_type.__name__}",
+                "change the choices, or the annotation",
+            )
+
+
 def check_default(
     default: object, prop: Json, type_: InputType, choices: list[object], location: SourceLocation
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from .annotations import parse
-from .constraints import check_accept, check_default, check_keywords
+from .constraints import check_accept, check_choices, check_default, check_keywords
 from .defaults import NotStatic, default_of, shorten_floats, value_of
 from .errors import SourceLocation
 from .input_calls import Keywords, input_keywords
@@ -209,6 +209,7 @@ def _add(inputs: Inputs, name: str, type_: InputType, spec: _Spec, *, annotation
     _constrain(prop, spec)
     check_accept(prop, type_.kind, spec.location)
     check_keywords(prop, type_, annotation, spec.location)
+    check_choices(choices, type_, spec.location)
     check_default(spec.value, prop, type_, choices, spec.location)
     prop["x-order"] = len(inputs.properties)
 
