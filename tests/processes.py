@@ -101,6 +101,12 @@ def kill(pid: int) -> None:
     send_signal(pid, signal.SIGKILL)
 
 
+def kill_group(leader: int) -> None:
+    """Kill all processes of a group, also after its leader has exited."""
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
 @contextmanager
 def paused(*pids: int) -> Iterator[None]:
     """Stop the processes for as long as the block lasts."""

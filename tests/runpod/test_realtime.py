@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import pytest
 import requests
 from environment import MODELS, clean_env, free_port, runpod_python, shim_python, tidegate_bin, tidegate_env
+from processes import kill_group
 from waiting import wait_until
 
 Start = Callable[..., str]
@@ -29,7 +30,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         port = free_port()
         env = env | {"RUNPOD_REALTIME_PORT": str(port), "RUNPOD_ENDPOINT_ID": "ep"} | more
         with (tmp_path / "log").open("wb") as log:
-            process = subprocess.Popen(command, env=env, cwd=MODELS / "handlers", stdout=log, stderr=log)
+            process = subprocess.Popen(
+                command, env=env, cwd=MODELS / "handlers", stdout=log, stderr=log, start_new_session=True
+            )
         running.append(process)
         url = f"http://127.0.0.1:{port}"
 
@@ -47,6 +50,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     for process in running:
         process.send_signal(signal.SIGTERM)
         process.wait(20)
+        # The heartbeat process of Runpod's worker outlives it.
+        kill_group(process.pid)
 
 
 def ours(

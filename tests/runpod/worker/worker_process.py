@@ -11,6 +11,7 @@ from pathlib import Path
 
 from environment import clean_env, runpod_python, shim_python, tidegate_bin
 from job_server import JobServer
+from processes import kill_group
 
 
 @dataclass
@@ -35,9 +36,9 @@ class Worker:
         return self.process.wait(seconds)
 
     def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait(10)
+        # The heartbeat process of Runpod's worker outlives it.
+        kill_group(self.process.pid)
+        self.process.wait(10)
 
 
 class WorkerLauncher:
@@ -74,6 +75,7 @@ class WorkerLauncher:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         worker = Worker(process, log)
         self._workers.append(worker)
