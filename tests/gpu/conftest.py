@@ -10,8 +10,26 @@ from typing import Any
 
 import pytest
 from environment import tidegate_bin, tidegate_env
-from fake_gpus import MODEL, FakeGpus, build_library
+from fake_gpus import GIB, MODEL, FakeGpus, build_library
 from server_process import Server
+
+#: Holds GPU memory; its output is the id of its process.
+HOLDS_MEMORY = """
+import os
+import time
+
+import fake_cuda
+from cog import BasePredictor
+
+class Predictor(BasePredictor):
+    def setup(self) -> None:
+        fake_cuda.hold({holds})
+
+    def predict(self, gate: str = "") -> int:
+        while gate and not os.path.exists(gate):
+            time.sleep(0.005)
+        return os.getpid()
+"""
 
 
 @pytest.fixture(scope="session")
@@ -58,3 +76,16 @@ def tidegate_gpus(gpus: FakeGpus) -> Callable[..., subprocess.CompletedProcess[s
         )
 
     return run
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """Two models of 30 GiB: a card of 80 GiB has room for two processes."""
+    root = tmp_path / "models"
+    for name in ("first", "second"):
+        folder = root / name
+        folder.mkdir(parents=True)
+        (folder / "fake_cuda.py").write_text((MODEL / "fake_cuda.py").read_text())
+        (folder / "predict.py").write_text(HOLDS_MEMORY.format(holds=30 * GIB))
+        (folder / "cog.yaml").write_text('build: {gpu: true}\npredict: "predict.py:Predictor"\n')
+    return root

@@ -5,45 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import pytest
-from fake_gpus import GIB, MODEL
 from server_process import Server
 from waiting import wait_until
 
-CUDA = (MODEL / "fake_cuda.py").read_text()
-PREDICT = """
-import os
-import time
-
-import fake_cuda
-from cog import BasePredictor
-
-class Predictor(BasePredictor):
-    def setup(self) -> None:
-        fake_cuda.hold({holds})
-
-    def predict(self, gate: str = "") -> int:
-        while gate and not os.path.exists(gate):
-            time.sleep(0.005)
-        return os.getpid()
-"""
 QUICK = ("--queue", "50", "--scale-up-after", "100ms", "--scale-down-after", "1h")
-
-
-@pytest.fixture
-def models(tmp_path: Path) -> Path:
-    """Two models of 30 GiB: a card of 80 GiB has room for two processes."""
-    root = tmp_path / "models"
-    for name in ("first", "second"):
-        folder = root / name
-        folder.mkdir(parents=True)
-        (folder / "fake_cuda.py").write_text(CUDA)
-        (folder / "predict.py").write_text(PREDICT.format(holds=30 * GIB))
-        (folder / "cog.yaml").write_text('build: {gpu: true}\npredict: "predict.py:Predictor"\n')
-    return root
 
 
 def process_of(server: Server, model: str, gate: object = "") -> int:

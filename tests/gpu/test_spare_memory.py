@@ -7,44 +7,15 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import pytest
-from fake_gpus import GIB, MODEL
+from fake_gpus import MODEL
 from server_process import Server
 from waiting import wait_until
-
-CUDA = (MODEL / "fake_cuda.py").read_text()
-PREDICT = """
-import os
-
-import fake_cuda
-from cog import BasePredictor
-
-class Predictor(BasePredictor):
-    def setup(self) -> None:
-        fake_cuda.hold({holds})
-
-    def predict(self) -> str:
-        return str(os.getpid())
-"""
-
-
-@pytest.fixture
-def models(tmp_path: Path) -> Path:
-    """Two models of 30 GiB: a card of 80 GiB has room for two processes."""
-    root = tmp_path / "models"
-    for name in ("first", "second"):
-        folder = root / name
-        folder.mkdir(parents=True)
-        (folder / "fake_cuda.py").write_text(CUDA)
-        (folder / "predict.py").write_text(PREDICT.format(holds=30 * GIB))
-        (folder / "cog.yaml").write_text('build: {gpu: true}\npredict: "predict.py:Predictor"\n')
-    return root
 
 
 def process_of(server: Server, model: str) -> int:
     reply = server.post(f"/models/local/{model}/predictions", {"input": {}})
     assert (reply.status, reply.json.get("status")) == (200, "succeeded"), str(reply)
-    return int(reply.json["output"])
+    return reply.json["output"]
 
 
 def children(server: Server) -> list[dict[str, Any]]:
