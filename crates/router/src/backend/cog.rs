@@ -123,7 +123,7 @@ fn text_input(request: &TextRequest) -> Result<TextInput, NotAText> {
 
 /// The input with the other fields of the request, as a prompt may ask for an image, for example. A Cog server
 /// ignores those that are no inputs of its model.
-fn with_extra<'a>(input: &'a TextInput, extra: &'a Map<String, Value>) -> Map<String, Value> {
+fn with_extra(input: &TextInput, extra: &Map<String, Value>) -> Map<String, Value> {
     let mut all = match serde_json::to_value(input) {
         Ok(Value::Object(members)) => members,
         other => unreachable!("an input with named fields is an object: {other:?}"),
